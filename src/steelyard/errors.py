@@ -1,0 +1,78 @@
+"""The errors users meet: each says what is wrong, at which address, in which program, and what to do."""
+
+
+class SteelyardError(Exception):
+    """Base of every error that steelyard raises on purpose.
+
+    Example:
+        >>> import steelyard as sy
+        >>> try:
+        ...     sy.resample(lambda s: None, method="lottery")
+        ... except sy.SteelyardError as error:
+        ...     print(type(error).__name__)
+        ArgumentError
+    """
+
+
+class ArgumentError(SteelyardError, TypeError):
+    """An argument is not the kind of thing that the function takes.
+
+    Example:
+        >>> import steelyard as sy
+        >>> issubclass(sy.ArgumentError, sy.SteelyardError)
+        True
+    """
+
+
+class GrammarError(SteelyardError, TypeError):
+    """A combinator was given a program that the grammar does not allow there.
+
+    Example:
+        >>> import steelyard as sy
+        >>> try:
+        ...     sy.extend(sy.resample(lambda s: None), lambda s, c: None)
+        ... except sy.GrammarError as error:
+        ...     print("target program" in str(error))
+        True
+    """
+
+
+class AddressError(SteelyardError, ValueError):
+    """An address is used twice, is unknown, or holds a value that does not fit.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def twice(s):
+        ...     s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.sample("z", dist.Normal(0.0, 1.0))
+        >>> try:
+        ...     sy.evaluate(twice, jax.random.key(0), particles=2)
+        ... except sy.AddressError as error:
+        ...     print("'z'" in str(error))
+        True
+    """
+
+
+class ObservedKernelError(SteelyardError, ValueError):
+    """The kernel of an `extend` holds an observed variable or a factor.
+
+    Example:
+        >>> import steelyard as sy
+        >>> issubclass(sy.ObservedKernelError, sy.SteelyardError)
+        True
+    """
+
+
+class WeightError(SteelyardError, ArithmeticError):
+    """The weights carry no information: one is NaN, or all of them are zero.
+
+    Example:
+        >>> import jax, steelyard as sy
+        >>> def impossible(s):
+        ...     s.factor("never", -jax.numpy.inf)
+        >>> try:
+        ...     sy.evaluate(impossible, jax.random.key(0), particles=2)
+        ... except sy.WeightError as error:
+        ...     print("every particle has weight zero" in str(error))
+        True
+    """

@@ -1,0 +1,1 @@
+"""What users write: programs, and the expressions over them."""

@@ -1,0 +1,89 @@
+"""What steelyard asks of a distribution: one draw, and the log density of one particle's value."""
+
+import inspect
+from functools import lru_cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.distributions import constraints
+from numpyro.distributions.constraints import Constraint
+
+from steelyard.errors import AddressError, ArgumentError
+from steelyard.types import Distribution, Key
+
+# Supports that are checked one number at a time. The others (simplex, covariances, ...) hold only up to rounding,
+# so that checking them would reject good draws.
+_ELEMENTWISE = (
+    constraints.greater_than,
+    constraints.less_than,
+    constraints.interval,
+    constraints.integer_greater_than,
+    constraints.integer_interval,
+    type(constraints.boolean),
+)
+
+
+def check_distribution(distribution: Any, address: str, place: str) -> None:
+    """Raise `ArgumentError` unless this is a distribution."""
+    if not isinstance(distribution, Distribution):
+        raise ArgumentError(
+            f"{place}: {address!r} was given {distribution!r} where a distribution belongs. "
+            f"A distribution has sample(key), or sample(seed=key), and log_prob(value); "
+            f"NumPyro's do: numpyro.distributions.Normal(0.0, 1.0)."
+        )
+
+
+def draw(distribution: Distribution, key: Key) -> Any:
+    """Draw one value."""
+    if _takes_seed(type(distribution)):
+        return distribution.sample(seed=key)
+    return distribution.sample(key)
+
+
+def log_prob(distribution: Distribution, value: Any) -> Any:
+    """Return the log density of a value that this distribution drew: the sum of all that `log_prob` returns."""
+    density = distribution.log_prob(value)
+    if np.ndim(density) == 0:
+        return density
+    return density.sum()
+
+
+def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
+    """Return the log density of a value from elsewhere: -inf outside of the support.
+
+    NumPyro's `log_prob` takes it for granted that the value is in the support: Uniform(0, 1) gives 2.0 density one.
+    """
+    support = _elementwise(getattr(distribution, "support", None))
+    if support is None:
+        return log_prob(distribution, value)
+    inside = jnp.all(jnp.asarray(support(value)))
+    # The density is taken at a point of the support, else a NaN outside of it would poison the gradient.
+    feasible = jnp.where(inside, value, support.feasible_like(jnp.asarray(value)))
+    return jnp.where(inside, log_prob(distribution, feasible), -jnp.inf)
+
+
+def check_shape(distribution: Distribution, value: Any, address: str, place: str) -> None:
+    """Raise `AddressError` if a value from elsewhere does not have the shape of the distribution's draws."""
+    batch = getattr(distribution, "batch_shape", None)
+    event = getattr(distribution, "event_shape", None)
+    if not isinstance(batch, tuple) or not isinstance(event, tuple):
+        return
+    if np.shape(value) != batch + event:
+        raise AddressError(
+            f"{place}: the value proposed at {address!r} has shape {np.shape(value)}, "
+            f"but the distribution there has shape {batch + event} for one particle. "
+            f"Make the two programs agree on {address!r}, or rename one of them."
+        )
+
+
+@lru_cache
+def _takes_seed(kind: type) -> bool:
+    return "seed" in inspect.signature(kind.sample).parameters
+
+
+def _elementwise(support: Any) -> Constraint[Array] | None:
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support if isinstance(support, _ELEMENTWISE) else None

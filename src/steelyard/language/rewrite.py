@@ -1,0 +1,88 @@
+"""The two program transformations of the paper."""
+
+from steelyard.errors import GrammarError
+from steelyard.language.programs import (
+    Compose,
+    Extend,
+    Kernel,
+    Move,
+    Program,
+    Programmable,
+    Propose,
+    Rename,
+    Resample,
+    describe,
+    is_target,
+    program,
+)
+
+
+def marginal(p: Programmable) -> Kernel:
+    """Return the primitive program that a target extends.
+
+        marginal(f) = f        marginal(extend(p, f)) = marginal(p)
+
+    Args:
+        p: a target program.
+
+    Returns:
+        A primitive program.
+
+    Raises:
+        GrammarError: p is not a target program.
+
+    Example:
+        >>> import steelyard as sy
+        >>> def p(s): ...
+        >>> def f(s, c): ...
+        >>> sy.marginal(sy.extend(sy.extend(p, f), f)) == sy.marginal(p)
+        True
+    """
+    p = program(p)
+    match p:
+        case Extend(inner, _):
+            return marginal(inner)
+        case _ if is_target(p):
+            return p
+        case _:
+            raise GrammarError(
+                f"marginal(p): p must be a target program: a callable, or an extend; got {describe(p)}. "
+                f"Consider marginal(target(q)), or target(q), instead."
+            )
+
+
+def target(q: Programmable) -> Program:
+    """Return the program whose density q denotes, free of propose and resample.
+
+        target(p) = p                           target(resample(q)) = target(q)
+        target(propose(p, q)) = marginal(p)     target(compose(q2, q1)) = compose(target(q2), target(q1))
+
+    and likewise for move and rename.
+
+    Args:
+        q: any program.
+
+    Returns:
+        The program that q samples from.
+
+    Example:
+        >>> import steelyard as sy
+        >>> def p(s): ...
+        >>> def g(s): ...
+        >>> sy.target(sy.resample(sy.propose(p, g))) == sy.target(p)
+        True
+    """
+    q = program(q)
+    match q:
+        case Propose(p, _):
+            return marginal(p)
+        case Resample(inner, _, _):
+            return target(inner)
+        case Compose(q2, q1):
+            return Compose(target(q2), target(q1))
+        case Move(f, inner):
+            return Move(f, target(inner))
+        case Rename(inner, addresses):
+            return Rename(target(inner), addresses)
+        case _:
+            return q

@@ -1,0 +1,74 @@
+"""Inference programs drawn as trees."""
+
+from rich.console import Console
+from rich.markup import escape
+from rich.tree import Tree
+
+from steelyard.language.programs import (
+    Compose,
+    Extend,
+    Move,
+    Prev,
+    Primitive,
+    Program,
+    Programmable,
+    Propose,
+    Rename,
+    Resample,
+    program,
+)
+
+
+def show(q: Programmable, *, console: Console | None = None) -> None:
+    """Print a program as a tree.
+
+    Args:
+        q: a program.
+        console: where to; the terminal, if None.
+
+    Example:
+        >>> import steelyard as sy
+        >>> def model(s): ...
+        >>> def guide(s): ...
+        >>> sy.show(sy.resample(sy.propose(model, guide)))
+        resample systematic
+        └── propose
+            ├── target: model
+            └── proposal: guide
+    """
+    (console or Console()).print(tree(q))
+
+
+def tree(q: Programmable) -> Tree:
+    """Return the tree of a program."""
+    return _branch(program(q), "")
+
+
+def _branch(q: Program, role: str) -> Tree:
+    """Return the tree of a part, under the role that it plays in the whole."""
+    heading, parts = _parts(q)
+    branch = Tree(f"{role}{heading}")
+    for part_role, part in parts:
+        branch.children.append(_branch(part, f"[dim]{part_role}:[/dim] " if part_role else ""))
+    return branch
+
+
+def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
+    match q:
+        case Primitive():
+            return f"[green]{escape(q.name)}[/green]", []
+        case Prev(f):
+            return "[bold]prev[/bold]", [("", f)]
+        case Rename(inner, pairs):
+            return "[bold]rename[/bold] " + escape(", ".join(f"{a} → {b}" for a, b in pairs)), [("", inner)]
+        case Extend(p, f):
+            return "[bold]extend[/bold]", [("target", p), ("kernel", f)]
+        case Compose(q2, q1):
+            return "[bold]compose[/bold]", [("first", q1), ("then", q2)]
+        case Propose(p, inner):
+            return "[bold]propose[/bold]", [("target", p), ("proposal", inner)]
+        case Resample(inner, method, threshold):
+            when = "" if threshold is None else f" where ESS < {threshold:g} L"
+            return f"[bold]resample[/bold] {method}{when}", [("", inner)]
+        case Move(f, inner):
+            return "[bold]move[/bold]", [("first", inner), ("then", f)]

@@ -1,0 +1,194 @@
+"""The state that a program samples and observes through: one particle's trace and densities."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from steelyard.errors import AddressError, ArgumentError
+from steelyard.language.addresses import check_address
+from steelyard.language.distributions import (
+    check_distribution,
+    check_shape,
+    draw,
+    log_prob,
+    log_prob_anywhere,
+)
+from steelyard.maps import Map, both, select
+from steelyard.types import Distribution, Mask
+
+Draw = Callable[[str, Distribution], Any]
+
+
+class State:
+    """What a program `f(s, *args)` gets as its first argument: it belongs to one particle and one run.
+
+    Programs call `sample`, `observe`, `factor` and `when` on it; the engines make it and read it.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s: sy.State, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        ...     return z
+        >>> sy.evaluate(model, jax.random.key(0), 1.3, particles=5).trace["z"].shape
+        (5,)
+    """
+
+    def __init__(self, draw: Draw, given: Map[Any], place: str, *, concrete: bool) -> None:
+        self._draw = draw
+        self._given = given
+        self._place = place
+        self._concrete = concrete
+        self._present: Mask = True
+        self._seen: set[str] = set()
+        self._trace: dict[str, Any] = {}
+        self._log_density: dict[str, Any] = {}
+        self._masks: dict[str, Mask] = {}
+
+    def sample(self, address: str, distribution: Distribution) -> Any:
+        """Sample an unobserved variable, or reuse the value that was proposed for it.
+
+        Args:
+            address: the name of the variable, used once in a program.
+            distribution: anything with `sample(key)`, or `sample(seed=key)`, and `log_prob(value)`.
+
+        Returns:
+            The value, for one particle.
+
+        Raises:
+            AddressError: the address was used before in this program, or the proposed value has another shape.
+        """
+        self._enter(address, distribution)
+        present, reused = self._present, self._given.present(address)
+        if present is False:
+            return _placeholder(distribution)
+        if reused is False:
+            value = self._draw(address, distribution)
+        else:
+            value = self._given[address]
+            check_shape(distribution, value, address, self._place)
+            if reused is not True:
+                value = select(reused, value, self._draw(address, distribution))
+        if present is not True:
+            value = select(present, value, _placeholder(distribution))
+        density = log_prob if reused is False else log_prob_anywhere
+        self._trace[address] = value
+        self._record(address, density(distribution, value))
+        return value
+
+    def observe(self, address: str, distribution: Distribution, value: Any) -> Any:
+        """Condition on an observed value; its density, the sum of all that `log_prob` returns, enters the weight.
+
+        Args:
+            address: the name of the variable, used once in a program.
+            distribution: anything with `log_prob(value)`.
+            value: what was observed.
+
+        Returns:
+            The value.
+
+        Raises:
+            AddressError: the address was used before in this program.
+        """
+        self._enter(address, distribution)
+        if self._present is not False:
+            self._record(address, log_prob_anywhere(distribution, value))
+        return value
+
+    def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
+        """Multiply the density by exp(log_value), like an observed variable that has this density.
+
+        Args:
+            address: a name for the factor, used once in a program.
+            log_value: its logarithm, a scalar for one particle.
+
+        Raises:
+            AddressError: the address was used before in this program.
+            ArgumentError: the value is not a scalar.
+        """
+        self._claim(address)
+        if np.ndim(log_value) != 0:
+            raise ArgumentError(
+                f"{self._place}: the factor {address!r} has shape {np.shape(log_value)}; "
+                f"a factor is one number for one particle. Sum it, if all of it belongs in the density."
+            )
+        if self._present is not False:
+            self._record(address, log_value)
+
+    @contextmanager
+    def when(self, flag: Bool[Array, ""] | bool) -> Iterator[None]:
+        """Make the variables inside the block exist only in the particles where `flag` holds.
+
+        The block runs for every particle. Where `flag` does not hold its variables are in neither trace nor density,
+        and `sample` returns a fixed value of the distribution, so that the program stays a function of its trace.
+
+        Args:
+            flag: a Boolean scalar, which may depend on what was sampled.
+
+        Example:
+            >>> import jax, numpyro.distributions as dist, steelyard as sy
+            >>> def model(s):
+            ...     is_outlier = s.sample("is_outlier", dist.Bernoulli(0.2))
+            ...     with s.when(is_outlier == 1):
+            ...         s.sample("shift", dist.Normal(0.0, 10.0))
+            >>> out = sy.evaluate(model, jax.random.key(0), particles=6)
+            >>> bool((out.trace.present("shift") == (out.trace["is_outlier"] == 1)).all())
+            True
+        """
+        if np.ndim(flag) != 0:
+            raise ArgumentError(
+                f"{self._place}: when() takes one Boolean for one particle, got shape {np.shape(flag)}."
+            )
+        outer = self._present
+        if not isinstance(flag, bool):
+            flag = bool(flag) if self._concrete or isinstance(flag, np.bool_) else jnp.asarray(flag, bool)
+        self._present = both(outer, flag)
+        try:
+            yield
+        finally:
+            self._present = outer
+
+    def _enter(self, address: str, distribution: Any) -> None:
+        self._claim(address)
+        check_distribution(distribution, address, self._place)
+
+    def _claim(self, address: str) -> None:
+        check_address(address, self._place)
+        if address in self._seen:
+            raise AddressError(
+                f"{self._place}: the address {address!r} is used twice. Give each variable its own address, "
+                f"for example f'{address}{{i}}' in a loop."
+            )
+        # A program that runs on concrete values may use an address in either branch of a condition.
+        if self._present is not False:
+            self._seen.add(address)
+
+    def _record(self, address: str, log_density: Any) -> None:
+        self._log_density[address] = select(self._present, log_density, 0.0)
+        if self._present is not True:
+            self._masks[address] = self._present
+
+    def _maps(self) -> tuple[Map[Any], Map[Any]]:
+        masks = self._masks
+        trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace})
+        return trace, Map(self._log_density, masks)
+
+
+def run(
+    f: Callable[..., Any], args: tuple[Any, ...], draw: Draw, given: Map[Any], place: str, *, concrete: bool
+) -> tuple[Any, Map[Any], Map[Any]]:
+    """Run a program for one particle and return its value, trace and log densities."""
+    s = State(draw, given, place, concrete=concrete)
+    value = f(s, *args)
+    trace, log_density = s._maps()
+    return value, trace, log_density
+
+
+def _placeholder(distribution: Distribution) -> Any:
+    """Return a value of the distribution that involves no randomness, for variables that are absent."""
+    return draw(distribution, jax.random.key(0))

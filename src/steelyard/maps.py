@@ -1,0 +1,153 @@
+"""Maps from addresses to what each particle holds there: the paper's tau and rho, and their domains.
+
+An address may be present in some particles and absent in others, so a domain is a mask per address. A mask that is
+the Python constant `True` is the ordinary case and costs nothing: no array is made for it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.types import Mask
+
+T = TypeVar("T")
+
+
+def both(m: Mask, n: Mask) -> Mask:
+    """Return where both masks hold."""
+    if m is False or n is False:
+        return False
+    if m is True:
+        return n
+    return m if n is True else m & n
+
+
+def invert(m: Mask) -> Mask:
+    """Return where the mask does not hold."""
+    return not m if isinstance(m, bool) else ~m
+
+
+def either(m: Mask, n: Mask) -> Mask:
+    """Return where at least one mask holds."""
+    return invert(both(invert(m), invert(n)))
+
+
+def select(mask: Mask, yes: Any, no: Any) -> Any:
+    """Return `yes` where the mask holds and `no` elsewhere, for trees of arrays whose first axes are the mask's."""
+    if isinstance(mask, bool):
+        return yes if mask else no
+
+    def choose(a: Any, b: Any) -> Any:
+        if isinstance(mask, np.ndarray):
+            return np.where(mask, a, b)
+        a, b = jnp.asarray(a), jnp.asarray(b)
+        return jnp.where(mask.reshape(mask.shape + (1,) * (max(a.ndim, b.ndim) - mask.ndim)), a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+class Domain(dict[str, Mask]):
+    """A set of addresses for each particle: the mask of those that contain an address."""
+
+    def __sub__(self, other: "Domain") -> "Domain":
+        return _domain({a: both(m, invert(other.get(a, False))) for a, m in self.items()})
+
+    def __and__(self, other: "Domain") -> "Domain":
+        return _domain({a: both(m, other.get(a, False)) for a, m in self.items()})
+
+
+def _domain(masks: Mapping[str, Mask]) -> Domain:
+    return Domain({a: m for a, m in masks.items() if m is not False})
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True)
+class Map(Mapping[str, T], Generic[T]):
+    """What each particle holds at each address. Reads like a dictionary.
+
+    `masks` has an entry for every address that some particle may lack.
+    """
+
+    values_at: Mapping[str, T] = field(default_factory=dict)
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+
+    def __getitem__(self, address: str) -> T:
+        try:
+            return self.values_at[address]
+        except KeyError:
+            raise KeyError(f"no variable at {address!r}; there are {', '.join(map(repr, self)) or 'none'}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_at)
+
+    def __len__(self) -> int:
+        return len(self.values_at)
+
+    def __repr__(self) -> str:
+        return repr(dict(self.values_at))
+
+    def present(self, address: str) -> Mask:
+        """Return the mask of the particles that hold this address; `True` where all of them do."""
+        return self.masks.get(address, True) if address in self.values_at else False
+
+    def rename(self, new: Callable[[str], str]) -> "Map[T]":
+        """Return the same map under other addresses."""
+        return Map({new(a): v for a, v in self.values_at.items()}, {new(a): m for a, m in self.masks.items()})
+
+    def reindex(self, ancestors: Any) -> "Map[T]":
+        """Return the map in which particle l holds what particle `ancestors[l]` held."""
+        return jax.tree.map(lambda x: x[ancestors], self)
+
+    def __or__(self, other: "Map[T]") -> "Map[T]":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the union, the paper's circled plus; the caller has seen to it that the domains are disjoint."""
+        values_at, masks = dict(self.values_at), dict(self.masks)
+        for a, v in other.values_at.items():
+            here, there = self.present(a), other.present(a)
+            values_at[a] = select(there, v, values_at[a]) if a in values_at else v
+            mask = either(here, there)
+            masks.pop(a, None)
+            if mask is not True:
+                masks[a] = mask
+        return Map(values_at, masks)
+
+    def restrict(self, domain: Domain) -> "Map[T]":
+        """Return the part of the map that lies in a domain."""
+        inside = dom(self) & domain
+        return Map({a: self.values_at[a] for a in inside}, {a: m for a, m in inside.items() if m is not True})
+
+    def tree_flatten_with_keys(self) -> tuple[Any, Any]:
+        values = [(jax.tree_util.DictKey(a), v) for a, v in self.values_at.items()]
+        masks = [(jax.tree_util.GetAttrKey(f"present({a})"), m) for a, m in self.masks.items()]
+        return values + masks, (tuple(self.values_at), tuple(self.masks))
+
+    @classmethod
+    def tree_unflatten(cls, addresses: Any, children: Any) -> "Map[T]":
+        names, masked = addresses
+        children = list(children)
+        return cls(
+            dict(zip(names, children[: len(names)], strict=True)),
+            dict(zip(masked, children[len(names) :], strict=True)),
+        )
+
+
+def dom(m: Map[Any]) -> Domain:
+    """Return the domain of a map.
+
+    Example:
+        >>> from steelyard.maps import Map, dom
+        >>> dom(Map({"z": 1.0, "v": 2.0})) - dom(Map({"v": 0.0}))
+        {'z': True}
+    """
+    return Domain({a: m.present(a) for a in m})
+
+
+def log_product(log_density: Map[Any], over: Domain, one: Any) -> Any:
+    """Return the log of the product of densities over a domain; `one` is the log of the empty product."""
+    total = one
+    for address, mask in over.items():
+        total = total + select(mask, log_density[address], 0.0)
+    return total

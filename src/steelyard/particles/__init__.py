@@ -1,0 +1,1 @@
+"""Arrays only: weights, resampling, randomness, and maps from addresses to arrays."""

@@ -1,0 +1,85 @@
+"""One key per particle at the price of one key for all of them.
+
+Every particle must draw on its own, with whatever distribution its program names. Folding a particle's index into the
+key costs a hash per particle on top of the draw. Here the index is a part of the key instead, and enters as the high
+word of Threefry's counter when the draw is made. The hash is also written out flat, which lets XLA fuse it with the
+arithmetic around it: a draw takes less than half the time of `jax.random.normal(key, (L,))` on a CPU.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.extend.random import define_prng_impl, threefry_prng_impl
+from jaxtyping import Int, UInt32
+
+from steelyard.types import Key
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def particle_key(key: Key, index: Int[Array, ""] | int) -> Key:
+    """Return the key of one particle.
+
+    Args:
+        key: a key of any implementation, shared by all particles.
+        index: the number of the particle; under `vmap`, what varies.
+
+    Returns:
+        A scalar key, for any function of `jax.random`.
+    """
+    words = jax.random.key_data(key)
+    data = jnp.stack([words[0], words[1], jnp.asarray(index, jnp.uint32)])
+    return jax.random.wrap_key_data(data, impl=_PARTICLE)
+
+
+def _threefry(key: UInt32[Array, "3"], low: UInt32[Array, " n"]) -> tuple[Array, Array]:
+    """Threefry-2x32 (Salmon et al., 2011) with the particle as the high word of the counter."""
+    k0, k1, high = key[0], key[1], key[2]
+    schedule = (k0, k1, k0 ^ k1 ^ jnp.uint32(0x1BD11BDA))
+    x0, x1 = jnp.broadcast_to(high + k0, low.shape), low + k1
+    for group in range(5):
+        for rotation in _ROTATIONS[group % 2]:
+            x0 = x0 + x1
+            x1 = (x1 << jnp.uint32(rotation)) | (x1 >> jnp.uint32(32 - rotation))
+            x1 = x0 ^ x1
+        x0 = x0 + schedule[(group + 1) % 3]
+        x1 = x1 + schedule[(group + 2) % 3] + jnp.uint32(group + 1)
+    return x0, x1
+
+
+def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    x0, x1 = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)))
+    if bit_width == 64:
+        bits = (x0.astype(jnp.uint64) << jnp.uint64(32)) | x1.astype(jnp.uint64)
+    else:
+        bits = (x0 ^ x1).astype(f"uint{bit_width}")
+    return bits.reshape(shape)
+
+
+def _split(key: Array, shape: tuple[int, ...]) -> Array:
+    x0, x1 = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)))
+    return jnp.stack([x0, x1, jnp.zeros_like(x0)], axis=-1).reshape(*shape, 3)
+
+
+def _fold_in(key: Array, data: Any) -> Array:
+    x0, x1 = _threefry(key, jnp.asarray(data, jnp.uint32)[None])
+    return jnp.stack([x0[0], x1[0], jnp.uint32(0)])
+
+
+def _seed(seed: Array) -> Array:
+    words = jax.random.key_data(jax.random.key(seed, impl=threefry_prng_impl))
+    return jnp.append(words, jnp.uint32(0))
+
+
+_PARTICLE = define_prng_impl(
+    key_shape=(3,),
+    seed=_seed,
+    split=_split,
+    random_bits=_random_bits,
+    fold_in=_fold_in,
+    name="particle",
+    tag="pt",
+)

@@ -1,0 +1,102 @@
+"""Which particle takes which ancestor.
+
+A resampler is a deterministic map from normalised weights and uniform noise to ancestors, so that the same code runs
+on random noise and, in `steelyard.testing`, on every piece of noise there is.
+
+Proper weighting needs P(a_l = k) = w_k for every particle l. Systematic, stratified and residual resampling have it
+only on average over l, because their ancestors come in order: a uniformly random rotation restores it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.particles.randomness import particle_key
+from steelyard.particles.weights import normalize
+from steelyard.types import Key
+
+
+class Noise(NamedTuple):
+    """What a resampler draws: uniforms in [0, 1), and the rotation of the ancestors."""
+
+    uniforms: Any
+    rotation: Any
+
+
+class Resampler(NamedTuple):
+    """How many uniforms a method takes to draw L particles, its map to ancestors, and whether these are in order."""
+
+    uniforms: Callable[[int], int]
+    ancestors: Callable[[Any, Any, int], Any]
+    ordered: bool
+
+
+def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
+    """Return the particle at each position in [0, 1) when the weights lie end to end; never one of weight zero."""
+    xp = weights.__array_namespace__()
+    cdf = xp.cumulative_sum(weights)
+    # Rounding leaves the end of the sum near one, and a position may round up to one.
+    cdf = cdf / cdf[-1]
+    positions = xp.minimum(positions, xp.asarray(1 - xp.finfo(cdf.dtype).epsneg, dtype=cdf.dtype))
+    return xp.clip(xp.searchsorted(cdf, positions, side="right"), 0, weights.shape[0] - 1)
+
+
+def _strata(weights: Any, uniforms: Any, size: int) -> Any:
+    """One position in each of L equal strata: systematic for one uniform, stratified for L of them."""
+    xp = weights.__array_namespace__()
+    return _inverse_cdf(weights, (xp.arange(size) + uniforms) / size, size)
+
+
+def _residual(weights: Any, uniforms: Any, size: int) -> Any:
+    """floor(L w_k) copies of each particle, and the rest from what is left of the weights."""
+    xp = weights.__array_namespace__()
+    copies = xp.floor(size * weights)
+    slots, ends = xp.arange(size), xp.cumulative_sum(copies)
+    rest = size * weights - copies
+    # Where nothing is left no slot takes from it; the weights only keep the division defined.
+    rest = xp.where(xp.sum(rest) > 0, rest, weights)
+    kept = xp.clip(xp.searchsorted(ends, slots.astype(ends.dtype), side="right"), 0, weights.shape[0] - 1)
+    return xp.where(slots < ends[-1], kept, _inverse_cdf(rest, uniforms, size))
+
+
+RESAMPLERS: dict[str, Resampler] = {
+    "systematic": Resampler(lambda size: 1, _strata, ordered=True),
+    "stratified": Resampler(lambda size: size, _strata, ordered=True),
+    "multinomial": Resampler(lambda size: size, _inverse_cdf, ordered=False),
+    "residual": Resampler(lambda size: size, _residual, ordered=True),
+}
+
+
+def draw_noise(key: Key, method: str, size: int) -> Noise:
+    """Draw the noise that a method needs for `size` particles."""
+    uniforms = jax.random.uniform(particle_key(key, 0), (RESAMPLERS[method].uniforms(size),))
+    rotation = jax.random.randint(particle_key(key, 1), (), 0, size)
+    return Noise(uniforms, rotation)
+
+
+def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
+    """Return for each of `size` particles the index of its ancestor, with probability proportional to its weight.
+
+    Example:
+        >>> import numpy as np
+        >>> from steelyard.particles.resampling import Noise, ancestors
+        >>> ancestors(np.log([0.1, 0.2, 0.7]), "systematic", Noise(np.array([0.5]), 1), 3)
+        array([2, 2, 1])
+    """
+    resampler = RESAMPLERS[method]
+    with np.errstate(invalid="ignore"):
+        indices = resampler.ancestors(normalize(log_weights), noise.uniforms, size)
+    if not resampler.ordered:
+        return indices
+    xp = indices.__array_namespace__()
+    return indices[(xp.arange(size) + noise.rotation) % size]
+
+
+def distinct(indices: Any) -> Any:
+    """Return how many different ancestors there are."""
+    if isinstance(indices, np.ndarray):
+        return np.unique(indices).size
+    return jnp.zeros(indices.shape[0], bool).at[indices].set(True).sum()

@@ -1,0 +1,1 @@
+"""What programs mean: the rules of evaluation, and the engines that run them."""

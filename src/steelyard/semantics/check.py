@@ -1,0 +1,150 @@
+"""What a careful colleague would say about a program before it runs."""
+
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend.core import Literal
+
+from steelyard.language.distributions import draw as draw_one
+from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
+from steelyard.language.state import run
+from steelyard.maps import Map
+from steelyard.semantics.engines import Vectorized
+from steelyard.semantics.evaluate import abstractly
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values
+
+
+class Remark(NamedTuple):
+    """One remark: its kind, the part of the program that it is about, and what to look at."""
+
+    kind: str
+    place: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class Remarks(tuple[Remark, ...]):
+    """Remarks in the order in which the program runs; prints one per line."""
+
+    def __repr__(self) -> str:
+        return "\n".join(f"- {remark}" for remark in self) or "Nothing to remark."
+
+
+def check(q: Programmable, *args: Any) -> Remarks:
+    """Look for what is allowed but seldom meant. The program is traced, and nothing is run.
+
+    It tells which variables a target samples from its prior because the proposal lacks them (`missing`), which a
+    proposal samples for nothing (`superfluous`), pairs of the two that look like a slip in spelling (`spelling`),
+    proposed variables that the target observes (`observed`), and kernels that never read what they are given
+    (`unread`).
+
+    Args:
+        q: a program for the vectorized engine.
+        *args: what q is called with, or arrays of the same shapes.
+
+    Returns:
+        A tuple of remarks, each with `kind`, `place` and `message`.
+
+    Raises:
+        SteelyardError: the program is wrong, as `evaluate` would find.
+
+    Example:
+        >>> import numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.sample("weight", dist.Normal(0.0, 1.0))
+        >>> def guide(s): s.sample("weigth", dist.Normal(0.0, 1.0))
+        >>> sy.check(sy.propose(model, guide))
+        - propose(model, guide): 'weigth' in the proposal and 'weight' in the target: are they meant to be the same?
+    """
+    q = program(q)
+    remarks: list[Remark] = []
+    abstractly(lambda key: _Inspector(key, remarks).run(q, Values.shared(args)), q)
+    return Remarks(dict.fromkeys(remarks))
+
+
+class _Inspector(Vectorized):
+    """An engine that looks on while the rules run on abstract values."""
+
+    def __init__(self, key: Any, remarks: list[Remark]) -> None:
+        super().__init__(key, particles=1)
+        self._remarks = remarks
+        self._last: dict[Program, Evaluation] = {}
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        e = super().run(q, c0, tau0)
+        self._last[q] = e
+        if isinstance(q, Propose) and tau0 is None:
+            self._remarks += _compare(q, self._last[q.p], self._last[q.q])
+        return e
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+        result = super().primitive(f, c0, tau0)
+        if any(c0.varies) and not _reads(f, c0):
+            message = "never reads what it is given. A kernel usually depends on the particle that it moves."
+            self._remarks.append(Remark("unread", f.place, message))
+        return result
+
+
+def _compare(q: Propose, p: Evaluation, proposal: Evaluation) -> list[Remark]:
+    place = describe(q)
+    observed = set(p.log_density) - set(p.trace)
+    missing = sorted(set(p.trace) - set(proposal.trace))
+    superfluous = sorted(set(proposal.trace) - set(p.trace) - observed)
+    remarks = [
+        Remark("observed", place, f"the proposal samples {a!r}, which the target observes; the sample is not used.")
+        for a in sorted(observed & set(proposal.trace))
+    ]
+    for a, b in _near_misses(missing, superfluous):
+        message = f"{b!r} in the proposal and {a!r} in the target: are they meant to be the same?"
+        remarks.append(Remark("spelling", place, message))
+        missing.remove(a)
+        superfluous.remove(b)
+    for a in missing:
+        message = f"{a!r} is not proposed; the target samples it from its prior, which may cost weight."
+        remarks.append(Remark("missing", place, message))
+    for b in superfluous:
+        message = f"{b!r} is proposed, but the target has no such variable; it is auxiliary and is dropped."
+        remarks.append(Remark("superfluous", place, message))
+    return remarks
+
+
+def _near_misses(missing: list[str], superfluous: list[str]) -> list[tuple[str, str]]:
+    pairs, rest = [], list(superfluous)
+    for a in missing:
+        folded = {b.casefold(): b for b in rest}
+        if close := get_close_matches(a.casefold(), folded, n=1, cutoff=0.75):
+            pairs.append((a, folded[close[0]]))
+            rest.remove(folded[close[0]])
+    return pairs
+
+
+def _reads(f: Primitive, c0: Values) -> bool:
+    """Tell whether any density or value in the trace of f depends on the values that differ between particles."""
+    one = c0.map_varying(lambda leaf: leaf[0])
+    indices = [i for i, varies in enumerate(c0.varies) if varies]
+
+    def densities(own: list[Any]) -> Any:
+        leaves = list(one.leaves)
+        for i, leaf in zip(indices, own, strict=True):
+            leaves[i] = leaf
+        args = jax.tree.unflatten(c0.structure, leaves)
+
+        def draw(_: str, distribution: Any) -> Any:
+            return draw_one(distribution, jax.random.key(0))
+
+        _, tau, rho = run(f.f, args, draw, Map(), f.place, concrete=False)
+        return tau, rho
+
+    return _depends(densities, [one.leaves[i] for i in indices])
+
+
+def _depends(function: Any, example: Any) -> bool:
+    jaxpr = jax.make_jaxpr(function)(example).jaxpr
+    reached = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(v in reached for v in equation.invars if not isinstance(v, Literal)):
+            reached.update(equation.outvars)
+    return any(v in reached for v in jaxpr.outvars if not isinstance(v, Literal))

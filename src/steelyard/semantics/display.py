@@ -1,0 +1,58 @@
+"""Evaluations for people: one paragraph of text, or a table of levels."""
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from steelyard.semantics.evaluation import Evaluation
+
+
+def text(evaluation: "Evaluation") -> str:
+    """Return the evaluation as plain text."""
+    stream = io.StringIO()
+    Console(file=stream, width=100, color_system=None).print(table(evaluation))
+    return stream.getvalue().rstrip()
+
+
+def table(evaluation: "Evaluation") -> Group:
+    """Return the evaluation as something that `rich` prints: a summary, the variables, and a table of levels."""
+    size = evaluation.particles
+    parts: list[Any] = [
+        Text(f"Evaluation of {size} particles: log Z {_number(evaluation.log_z)}, ESS {_number(evaluation.ess)}"),
+        Text("trace: " + (", ".join(f"{a} {_shape(v)}" for a, v in evaluation.trace.items()) or "empty")),
+    ]
+    if evaluation.levels:
+        parts.append(levels(evaluation))
+    return Group(*parts)
+
+
+def levels(evaluation: "Evaluation") -> Table:
+    """Return the table of levels."""
+    columns = Table(box=None, pad_edge=False, header_style="bold")
+    columns.add_column("level")
+    for name in ("log Z increment", "ESS", "largest weight", "distinct ancestors"):
+        columns.add_column(name, justify="right")
+    for level in evaluation.levels:
+        numbers = (level.log_z_increment, level.ess, level.max_weight, level.ancestors)
+        columns.add_row(level.label, *map(_number, numbers))
+    return columns
+
+
+def _number(x: Any) -> str:
+    if isinstance(x, jax.core.Tracer):
+        return "traced"
+    array = np.asarray(x)
+    if array.ndim:
+        return f"{array.mean():.4g} (mean of {array.size})"
+    return str(int(array)) if np.issubdtype(array.dtype, np.integer) else f"{float(array):.4g}"
+
+
+def _shape(value: Any) -> str:
+    shapes = [f"{np.dtype(x.dtype).name}{list(x.shape)}" for x in jax.tree.leaves(value)]
+    return shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"

@@ -1,0 +1,139 @@
+"""How primitive programs run: for all particles at once under `vmap`, one by one in Python, or at a given trace."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.language.distributions import draw
+from steelyard.language.programs import Primitive, Program
+from steelyard.language.state import run
+from steelyard.maps import Map
+from steelyard.particles.randomness import particle_key
+from steelyard.particles.resampling import Noise, draw_noise
+from steelyard.semantics import rules
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values, run_for_each
+from steelyard.types import Distribution, Key
+
+
+class _Levels:
+    """One key for each primitive program or resampling that runs, in order; one for each site of a program."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+        self._count = 0
+
+    def next(self) -> Key:
+        self._count += 1
+        return jax.random.fold_in(self._key, self._count)
+
+
+class _Sites:
+    """Draws the variables of one particle of one level."""
+
+    def __init__(self, level: Key, particle: Any) -> None:
+        self._level = level
+        self._particle = particle
+        self._count = 0
+
+    def __call__(self, address: str, distribution: Distribution) -> Any:
+        key = jax.random.fold_in(self._level, self._count)
+        self._count += 1
+        return draw(distribution, particle_key(key, self._particle))
+
+
+class Vectorized:
+    """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
+
+    def __init__(self, key: Key, particles: int) -> None:
+        self._levels = _Levels(key)
+        self._particles = particles
+        self.one = jnp.zeros(particles)
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        return rules.evaluate(self, q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+        level = self._levels.next()
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Map[Any], Map[Any]]]:
+            value, tau, rho = run(f.f, args, _Sites(level, particle), given, f.place, concrete=False)
+            return value, (tau, rho)
+
+        c, (tau, rho) = run_for_each(one, c0, jnp.arange(self._particles), tau0)
+        return c, tau, rho
+
+    def noise(self, method: str, log_weights: Any) -> Noise:
+        return draw_noise(self._levels.next(), method, self._particles)
+
+
+class Universal:
+    """One particle after the other, in plain Python on concrete values: programs may branch, loop and recurse."""
+
+    def __init__(self, key: Key, particles: int) -> None:
+        self._levels = _Levels(key)
+        self._particles = particles
+        self.one = np.zeros(particles)
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        return rules.evaluate(self, q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+        level = self._levels.next()
+        results = [
+            run(f.f, c0.of_particle(l), _Sites(level, l), of_particle(tau0, l), f.place, concrete=True)
+            for l in range(self._particles)
+        ]
+        return together(results)
+
+    def noise(self, method: str, log_weights: Any) -> Noise:
+        noise = draw_noise(self._levels.next(), method, self._particles)
+        return Noise(np.asarray(noise.uniforms, float), int(noise.rotation))
+
+
+class Single:
+    """One particle at a given trace, without a particle axis: draws nothing, and runs under every JAX transformation."""
+
+    one = 0.0
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        return rules.evaluate(self, q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+        def fixed(address: str, distribution: Distribution) -> Any:
+            return draw(distribution, jax.random.key(0))
+
+        value, tau, rho = run(f.f, c0.tree, fixed, tau0, f.place, concrete=True)
+        return Values.shared(value), tau, rho
+
+    def noise(self, method: str, log_weights: Any) -> Noise:
+        raise TypeError("a target program does not resample")
+
+
+def of_particle(trace: Map[Any], index: int) -> Map[Any]:
+    """Return the part of a trace that one particle holds."""
+    return Map({a: v[index] for a, v in trace.items() if trace.present(a) is True or trace.masks[a][index]})  # pyright: ignore
+
+
+def together(results: list[tuple[Any, Map[Any], Map[Any]]]) -> tuple[Values, Map[Any], Map[Any]]:
+    """Join what single particles gave to one array per address, of Python objects and of log densities."""
+    values, traces, densities = zip(*results, strict=True)
+    tau = _gather(list(traces), object, None)
+    rho = _gather(list(densities), float, 0.0)
+    return Values.each(_array(list(values), object)), tau, rho
+
+
+def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:
+    addresses = dict.fromkeys(a for m in maps for a in m)
+    masks = {a: np.array([a in m for m in maps]) for a in addresses}
+    columns = {a: _array([m[a] if a in m else absent for m in maps], dtype) for a in addresses}
+    return Map(columns, {a: m for a, m in masks.items() if not m.all()})
+
+
+def _array(items: list[Any], dtype: type) -> np.ndarray:
+    array = np.empty(len(items), dtype)
+    for index, item in enumerate(items):
+        array[index] = item
+    return array

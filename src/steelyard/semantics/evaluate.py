@@ -1,0 +1,232 @@
+"""Running programs: `evaluate`, and what can be asked of a program without sampling."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from steelyard.errors import AddressError, ArgumentError, WeightError
+from steelyard.language.programs import Program, Programmable, describe, program
+from steelyard.language.rewrite import target
+from steelyard.maps import Domain, Map, dom, select
+from steelyard.semantics.engines import Single, Universal, Vectorized
+from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.values import Values
+from steelyard.types import EngineName, Scalar
+
+
+def evaluate(
+    q: Programmable,
+    key: PRNGKeyArray,
+    *args: Any,
+    particles: int,
+    given: Mapping[str, Any] | None = None,
+    engine: EngineName = "vectorized",
+) -> Evaluation:
+    """Evaluate a program: c, tau, rho, w <- q(args)[given].
+
+    Under `jit`, `vmap` and `grad` like any function of JAX. A minibatch of data is a `vmap` over `evaluate`.
+
+    Args:
+        q: a program.
+        key: a key made by `jax.random.key`; the same key gives the same particles, with either engine.
+        *args: what q is called with; shared by all particles and never copied for them.
+        particles: how many particles.
+        given: a trace with the particle axis first, like `Evaluation.trace`, whose values are reused where q samples
+            the same addresses. Inference programs are then evaluated as their target.
+        engine: `vectorized` runs all particles at once in JAX; `universal` runs them one by one in Python, for
+            programs that branch, loop or recurse on what they sampled.
+
+    Returns:
+        Particles that are properly weighted for the density that q denotes.
+
+    Raises:
+        AddressError: addresses collide, are unknown, or hold values that do not fit.
+        ObservedKernelError: the kernel of an extend observes something.
+        WeightError: a weight is NaN or all of them are zero; under `jit` log Z is then NaN or -inf.
+        ArgumentError: an argument is of the wrong kind.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        ...     return z
+        >>> out = sy.evaluate(model, jax.random.key(0), 1.3, particles=1000)
+        >>> bool(abs(out.expect(lambda t: t["z"]) - 0.8 * 1.3) < 0.1)
+        True
+    """
+    q = program(q)
+    _check_arguments(key, particles, engine)
+    trace = None if given is None else _per_particle(given, particles)
+    if engine == "universal":
+        out = _finish(_universal(q, key, args, particles, trace))
+    else:
+
+        def run(key: PRNGKeyArray) -> Evaluation:
+            return _finish(Vectorized(key, particles).run(q, Values.shared(args), trace))
+
+        if isinstance(key, jax.core.Tracer):
+            return run(key)
+        # A wrong program is found by tracing it, before anything is sampled.
+        jax.eval_shape(run, key)
+        out = run(key)
+    _check_weights(out, q)
+    return out
+
+
+def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar:
+    """Return the unnormalised log density that q denotes, at the trace of one particle.
+
+        log gamma_q(tau) = sum of log rho over dom(rho), where rho <- target(q)(args)[tau]
+
+    Args:
+        q: a program.
+        trace: a value for every unobserved variable of `target(q)`, and for no other.
+        *args: what q is called with.
+
+    Returns:
+        A scalar. -inf for a trace that q cannot generate.
+
+    Raises:
+        AddressError: the addresses of the trace are not those of the program.
+
+    Example:
+        >>> import numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        >>> exact = dist.Normal(0.0, 1.0).log_prob(0.2) + dist.Normal(0.2, 0.5).log_prob(1.3)
+        >>> bool(sy.log_density(model, {"z": 0.2}, 1.3) == exact)
+        True
+    """
+    q = target(q)
+    tau0 = trace if isinstance(trace, Map) else Map(dict(trace))
+    e = Single().run(q, Values.shared(args), tau0)
+    total = sum(e.log_density.values(), start=jnp.zeros(()))
+    missing, superfluous = dom(e.trace) - dom(tau0), dom(tau0) - dom(e.trace)
+    for domain, problem in ((missing, "the trace has no value for"), (superfluous, "the program does not sample")):
+        for address, mask in domain.items():
+            if mask is True:
+                raise AddressError(
+                    f"log_density of {describe(q)}: {problem} {address!r}. The program samples "
+                    f"{', '.join(map(repr, sorted(e.trace))) or 'nothing'}."
+                )
+            total = select(mask, -jnp.inf, total)
+    return total
+
+
+class Addresses(NamedTuple):
+    """The addresses of a program: those it samples, dom(tau), and all that have a density, dom(rho).
+
+    Example:
+        >>> import steelyard as sy
+        >>> sy.Addresses({"z"}, {"z", "x"}).observed
+        {'x'}
+    """
+
+    trace: set[str]
+    log_density: set[str]
+
+    @property
+    def observed(self) -> set[str]:
+        """The addresses that are observed, or are factors."""
+        return self.log_density - self.trace
+
+
+def addresses(q: Programmable, *args: Any) -> Addresses:
+    """Return the addresses of a program, found by tracing it: nothing is run.
+
+    Args:
+        q: a program for the vectorized engine.
+        *args: what q is called with, or arrays of the same shapes.
+
+    Returns:
+        dom(tau) and dom(rho), with the addresses that only some particles may have.
+
+    Raises:
+        ArgumentError: the program branches on what it sampled, so that its addresses are not fixed.
+
+    Example:
+        >>> import numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        >>> sy.addresses(model, 1.3)
+        Addresses(trace={'z'}, log_density={'x', 'z'})
+    """
+    q = program(q)
+    out = abstractly(lambda key: Vectorized(key, 1).run(q, Values.shared(args)), q)
+    return Addresses(set(out.trace), set(out.log_density))
+
+
+def abstractly(run: Any, q: Program) -> Any:
+    """Trace `run(key)` without running it."""
+    try:
+        return jax.eval_shape(run, jax.random.key(0))
+    except jax.errors.ConcretizationTypeError as error:
+        raise ArgumentError(
+            f"{describe(q)} branches on what it sampled, so that its addresses are known only when it runs. "
+            f'Use evaluate(..., engine="universal"), or s.when(flag) in place of the condition.'
+        ) from error
+
+
+def _universal(q: Program, key: Any, args: Any, particles: int, trace: Map[Any] | None) -> Evaluation:
+    given = None if trace is None else Map({a: _objects(v, particles) for a, v in trace.items()}, trace.masks)
+    out = Universal(key, particles).run(q, Values.shared(args), given)
+    return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
+
+
+def _objects(value: Any, particles: int) -> np.ndarray:
+    items = np.empty(particles, object)
+    for index in range(particles):
+        items[index] = jax.tree.map(lambda x: x[index], value)  # noqa: B023
+    return items
+
+
+def _finish(e: Evaluation) -> Evaluation:
+    return replace(e, marginal=None)
+
+
+def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
+    trace = given if isinstance(given, Map) else Map(dict(given))
+    for address, value in trace.items():
+        for leaf in jax.tree.leaves(value):
+            if np.shape(leaf)[:1] != (particles,):
+                raise ArgumentError(
+                    f"evaluate: given[{address!r}] has shape {np.shape(leaf)}, without an axis of {particles} particles "
+                    f"in front. Use jnp.broadcast_to for one value for all, or log_density for a single trace."
+                )
+    return trace
+
+
+def _check_arguments(key: Any, particles: Any, engine: Any) -> None:
+    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key) or key.shape != ():
+        raise ArgumentError(f"evaluate: key must be one key made by jax.random.key(seed), got {key!r}.")
+    if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
+        raise ArgumentError(f"evaluate: particles is a positive number, known before running, got {particles!r}.")
+    if engine not in ("vectorized", "universal"):
+        raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
+
+
+def _check_weights(e: Evaluation, q: Program) -> None:
+    if isinstance(e.log_weight, jax.core.Tracer):
+        return
+    log_weight = np.asarray(e.log_weight)
+    if np.isnan(log_weight).any():
+        problem, remedy = "a weight is NaN", "Look for NaN in the arguments and parameters"
+    elif (log_weight == -np.inf).all():
+        problem, remedy = "every particle has weight zero", "The proposals miss the support of the target"
+    else:
+        return
+    bad = [level.label for level in e.levels if not np.isfinite(level.log_z_increment)]
+    where = f"from {bad[0]} on" if bad else "in its densities"
+    worst = [a for a, rho in e.log_density.items() if not np.isfinite(np.asarray(rho)).any()]
+    named = f"; no particle has a finite density at {', '.join(map(repr, worst))}" if worst else ""
+    raise WeightError(f"{describe(q)}: {problem}, {where}{named}. {remedy}.")
+
+

@@ -1,0 +1,223 @@
+"""What evaluating a program gives: the record that every rule, engine and objective speaks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from steelyard.errors import ArgumentError
+from steelyard.maps import Map
+from steelyard.particles import resampling, weights
+from steelyard.semantics import display
+from steelyard.semantics.values import Values
+from steelyard.types import Ancestors, Key, LogWeights, Method, Scalar
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class LevelSummary:
+    """What a person needs to see of one propose or resample to find where a sampler degenerates.
+
+    Attributes:
+        label: the combinator and its target.
+        log_z_increment: how much the estimate of log Z changed.
+        ess: the effective sample size of the outgoing weights.
+        max_weight: the largest normalised weight.
+        ancestors: how many distinct particles were kept; all of them, where nothing was resampled.
+
+    Example:
+        >>> import jax, steelyard as sy
+        >>> def q(s): s.factor("score", 0.5)
+        >>> [level.label for level in sy.evaluate(sy.resample(q), jax.random.key(0), particles=3).levels]
+        ['resample']
+    """
+
+    label: str = field(metadata={"static": True})
+    log_z_increment: Scalar
+    ess: Scalar
+    max_weight: Scalar
+    ancestors: Any
+
+    @classmethod
+    def of(cls, label: str, before: LogWeights, after: LogWeights, ancestors: Any = None) -> "LevelSummary":
+        """Summarise a step from weights to weights."""
+        with np.errstate(invalid="ignore"):
+            increment = weights.log_mean(after) - weights.log_mean(before)
+        kept = after.shape[-1] if ancestors is None else resampling.distinct(ancestors)
+        return cls(label, increment, weights.effective_sample_size(after), weights.normalize(after).max(axis=-1), kept)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Evaluation:
+    """The particles that a program gave: every array has the particle axis first.
+
+    Attributes:
+        trace: tau, from address to the value of every unobserved variable.
+        log_density: rho, from address to the log density of every variable, observed ones too.
+        log_weight: log w, properly weighted for the density that the program denotes.
+        levels: a summary of each propose and resample, in the order in which they ran.
+        ancestors: for each particle the index that it descends from; None where nothing was resampled.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        ...     return z
+        >>> out = sy.evaluate(model, jax.random.key(0), 1.3, particles=1000)
+        >>> out.value.shape, out.log_density["x"].shape, bool(0 < out.ess < 1000)
+        ((1000,), (1000,), True)
+    """
+
+    values: Values
+    trace: Map[Any]
+    log_density: Map[Any]
+    log_weight: LogWeights
+    levels: tuple[LevelSummary, ...] = ()
+    ancestors: Ancestors | None = None
+    # Of an extended target: the evaluation of its marginal, which was made on the way.
+    marginal: "Evaluation | None" = None
+
+    @property
+    def value(self) -> Any:
+        """c, what the program returned, with the particle axis first."""
+        if isinstance(self.log_weight, np.ndarray):
+            return dense(self.values.tree)
+        return self.values.broadcast(self.log_weight.shape)
+
+    @property
+    def particles(self) -> int:
+        """The number of particles."""
+        return self.log_weight.shape[-1]
+
+    @property
+    def log_z(self) -> Float[Array, "..."]:
+        """The log of the average weight, whose expectation (of the average) is the normalising constant Z."""
+        return weights.log_mean(self.log_weight)
+
+    @property
+    def ess(self) -> Float[Array, "..."]:
+        """The effective sample size, (sum w)^2 / sum w^2."""
+        return weights.effective_sample_size(self.log_weight)
+
+    @property
+    def normalized_weights(self) -> Float[Array, "... particles"]:
+        """w / sum(w)."""
+        return weights.normalize(self.log_weight)
+
+    def expect(self, h: Callable[[Map[Any]], Any]) -> Any:
+        """Estimate the expectation of h under the normalised density.
+
+            E[h] ~ sum_l w_l h(tau_l) / sum_l w_l
+
+        Self-normalised: consistent, with a bias that shrinks as 1/L.
+
+        Args:
+            h: a function of one particle's trace, which returns an array or a tree of arrays.
+
+        Returns:
+            The estimate, of the shape that h returns.
+
+        Example:
+            >>> import jax, numpyro.distributions as dist, steelyard as sy
+            >>> def model(s): s.sample("z", dist.Normal(2.0, 1.0))
+            >>> out = sy.evaluate(model, jax.random.key(0), particles=10_000)
+            >>> bool(abs(out.expect(lambda t: t["z"]) - 2.0) < 0.1)
+            True
+        """
+        if isinstance(self.log_weight, np.ndarray):
+            each = [h(_of_particle(self.trace, index)) for index in range(self.particles)]
+            terms = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *each)
+            return jax.tree.map(lambda x: _average(self.normalized_weights, x), terms)
+
+        def average(trace: Map[Any], normalized: Any) -> Any:
+            return jax.tree.map(lambda x: _average(normalized, x), jax.vmap(h)(trace))
+
+        for _ in range(self.log_weight.ndim - 1):
+            average = jax.vmap(average)
+        return average(self.trace, self.normalized_weights)
+
+    def resample(self, key: Key, particles: int | None = None, *, method: Method = "systematic") -> "Evaluation":
+        """Draw equally weighted particles from these.
+
+        Args:
+            key: a key of `jax.random.key`.
+            particles: how many; as many as there are, if None.
+            method: as for the combinator `resample`.
+
+        Returns:
+            An evaluation in which every particle has the average weight, so that log Z stays what it was.
+
+        Example:
+            >>> import jax, numpyro.distributions as dist, steelyard as sy
+            >>> def model(s): s.sample("z", dist.Normal(2.0, 1.0))
+            >>> out = sy.evaluate(model, jax.random.key(0), particles=100)
+            >>> out.resample(jax.random.key(1), 3).trace["z"].shape
+            (3,)
+        """
+        if self.log_weight.ndim != 1:
+            raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
+        size = self.particles if particles is None else particles
+        noise = resampling.draw_noise(key, method, size)
+        indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
+        if isinstance(self.log_weight, np.ndarray):
+            indices = np.asarray(indices)
+        return replace(
+            self.reindex(indices), log_weight=_full_like(self.log_weight, size, self.log_z), ancestors=indices
+        )
+
+    def reindex(self, ancestors: Ancestors | None) -> "Evaluation":
+        """Return the evaluation in which particle l is what particle `ancestors[l]` was; itself, if None."""
+        if ancestors is None:
+            return self
+        return replace(
+            self,
+            values=self.values.reindex(ancestors),
+            trace=self.trace.reindex(ancestors),
+            log_density=self.log_density.reindex(ancestors),
+            log_weight=self.log_weight[ancestors],
+            ancestors=ancestors if self.ancestors is None else self.ancestors[ancestors],
+            marginal=None,
+        )
+
+    def __repr__(self) -> str:
+        return display.text(self)
+
+    def __rich__(self) -> Any:
+        return display.table(self)
+
+
+def dense(objects: Any) -> Any:
+    """Return an array of Python objects as a tree of arrays where they are alike, and as it is where they are not."""
+    items = list(objects)
+    structures = {jax.tree.structure(x) for x in items}
+    if len(structures) != 1 or any(x is None for x in items):
+        return objects
+    columns = zip(*(jax.tree.leaves(x) for x in items), strict=True)
+    try:
+        return jax.tree.unflatten(structures.pop(), [np.stack([np.asarray(x) for x in column]) for column in columns])
+    except ValueError:
+        return objects
+
+
+def _of_particle(trace: Map[Any], index: int) -> Map[Any]:
+    """Return what one particle holds."""
+    present = [a for a in trace if trace.present(a) is True or trace.masks[a][index]]  # pyright: ignore
+    return Map({a: jax.tree.map(lambda x: x[index], trace[a]) for a in present})
+
+
+def _average(normalized: Any, terms: Any) -> Any:
+    xp = terms.__array_namespace__()
+    w = normalized.reshape(normalized.shape + (1,) * (terms.ndim - 1))
+    # A particle of weight zero must not count, even where h is infinite.
+    return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)
+
+
+def _full_like(log_weight: Any, size: int, value: Any) -> Any:
+    xp = log_weight.__array_namespace__()
+    return xp.broadcast_to(value, (size,))

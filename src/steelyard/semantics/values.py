@@ -1,0 +1,109 @@
+"""What programs are given and return: a tree in which some leaves differ between particles and some are shared."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class Values:
+    """A tree of leaves, and for each of them whether it has a particle axis.
+
+    Data is shared: it is passed on from program to program as it is, never copied for each particle.
+    """
+
+    leaves: tuple[Any, ...]
+    varies: tuple[bool, ...]
+    structure: jax.tree_util.PyTreeDef
+
+    @classmethod
+    def shared(cls, tree: Any) -> "Values":
+        """Return values that are the same for every particle."""
+        leaves, structure = jax.tree.flatten(tree)
+        return cls(tuple(leaves), (False,) * len(leaves), structure)
+
+    @classmethod
+    def each(cls, objects: np.ndarray) -> "Values":
+        """Return one Python object for each particle, from an array of objects."""
+        return cls((objects,), (True,), jax.tree.structure(0))
+
+    def as_arguments(self) -> "Values":
+        """Return the tuple of arguments of a program that is called with these values."""
+        return Values(self.leaves, self.varies, jax.tree_util.treedef_tuple((self.structure,)))
+
+    def reindex(self, ancestors: Any) -> "Values":
+        """Return the values in which particle l holds what particle `ancestors[l]` held."""
+        return self.map_varying(lambda leaf: leaf[ancestors])
+
+    def map_varying(self, function: Callable[[Any], Any]) -> "Values":
+        """Apply a function to the leaves that differ between particles."""
+        leaves = tuple(function(x) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
+        return Values(leaves, self.varies, self.structure)
+
+    def of_particle(self, index: int) -> Any:
+        """Return the tree of one particle."""
+        return self.map_varying(lambda leaf: leaf[index]).tree
+
+    @property
+    def tree(self) -> Any:
+        """The tree of leaves, with and without a particle axis as they are."""
+        return jax.tree.unflatten(self.structure, self.leaves)
+
+    def broadcast(self, shape: tuple[int, ...]) -> Any:
+        """Return the tree with a particle axis, the last one of `shape`, in every array."""
+
+        def expand(leaf: Any, varies: bool) -> Any:
+            if varies or not _is_array(leaf):
+                return leaf
+            leaf, batch = jnp.asarray(leaf), len(shape) - 1
+            return jnp.broadcast_to(jnp.expand_dims(leaf, batch), shape + leaf.shape[batch:])
+
+        return jax.tree.unflatten(self.structure, [expand(*pair) for pair in zip(self.leaves, self.varies, strict=True)])
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        arrays = [_is_array(x) for x in self.leaves]
+        children = [x for x, is_array in zip(self.leaves, arrays, strict=True) if is_array]
+        others = tuple(None if is_array else x for x, is_array in zip(self.leaves, arrays, strict=True))
+        return children, (tuple(arrays), others, self.varies, self.structure)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, children: Any) -> "Values":
+        arrays, others, varies, structure = static
+        remaining = iter(children)
+        leaves = (next(remaining) if is_array else x for is_array, x in zip(arrays, others, strict=True))
+        return cls(tuple(leaves), varies, structure)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+
+
+def run_for_each(
+    function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any
+) -> tuple[Values, Any]:
+    """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
+
+    Leaves of the value that are leaves of shared arguments, or constants, stay shared.
+    """
+    shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
+    known: dict[str, Any] = {}
+
+    def one(own: list[Any], *others: Any) -> tuple[list[Any], Any]:
+        own_leaves = iter(own)
+        leaves = [next(own_leaves) if v else x for x, v in zip(arguments.leaves, arguments.varies, strict=True)]
+        value, rest = function(jax.tree.unflatten(arguments.structure, leaves), *others)
+        results, structure = jax.tree.flatten(value)
+        varies = tuple(isinstance(x, jax.core.Tracer) and not any(x is y for y in shared) for x in results)
+        known.update(results=results, varies=varies, structure=structure)
+        return [x for x, v in zip(results, varies, strict=True) if v], rest
+
+    own = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if v]
+    results, rest = jax.vmap(one)(own, *varying)
+    results = iter(results)
+    leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
+    return Values(tuple(leaves), known["varies"], known["structure"]), rest

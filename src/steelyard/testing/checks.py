@@ -1,0 +1,135 @@
+"""Proper weighting, checked exactly or by a test of the evidence."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from steelyard.language.programs import Programmable, describe, program
+from steelyard.language.rewrite import target
+from steelyard.maps import Map
+from steelyard.semantics.engines import of_particle
+from steelyard.semantics.evaluate import evaluate
+from steelyard.testing.enumeration import enumerate as enumerate_outcomes
+
+
+def assert_properly_weighted(q: Programmable, *args: Any, particles: int, tolerance: float = 1e-9) -> None:
+    """Check the paper's Definition 1 exactly: for every particle l and every trace t,
+
+        E[w_l 1(tau_l = t)] = gamma_q(t)
+
+    Args:
+        q: a program whose variables are finite and discrete.
+        *args: what q is called with.
+        particles: how many particles; 1 to 3 are enough to find mistakes.
+        tolerance: how far the two sides may be apart.
+
+    Raises:
+        AssertionError: a particle is not properly weighted, with the traces at which it is not.
+
+    Example:
+        >>> import jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s):
+        ...     z = s.sample("z", dist.Bernoulli(0.3))
+        ...     s.observe("x", dist.Bernoulli(0.2 + 0.5 * z), 1)
+        >>> def guide(s): s.sample("z", dist.Bernoulli(0.6))
+        >>> sy.testing.assert_properly_weighted(sy.resample(sy.propose(model, guide)), particles=2)
+    """
+    q = program(q)
+    density: dict[Any, float] = defaultdict(float)
+    for trace, value in _densities(q, args):
+        density[trace] += value
+    weighted: list[dict[Any, float]] = [defaultdict(float) for _ in range(particles)]
+    for probability, out in enumerate_outcomes(q, *args, particles=particles):
+        for l in range(particles):
+            weighted[l][_key(of_particle(out.trace, l))] += probability * math.exp(out.log_weight[l])
+    wrong = [
+        f"  particle {l}, trace {dict(t)}: E[w 1] = {found.get(t, 0.0):.12g}, density {density.get(t, 0.0):.12g}"
+        for l, found in zip(range(particles), weighted, strict=True)
+        for t in sorted({*found, *density}, key=repr)
+        if not abs(found.get(t, 0.0) - density.get(t, 0.0)) <= tolerance
+    ]
+    if wrong:
+        raise AssertionError("\n".join([f"{describe(q)} is not properly weighted:", *wrong]))
+
+
+class Evidence(NamedTuple):
+    """An estimate of Z relative to its exact value, which should be 1, and its standard error."""
+
+    ratio: float
+    standard_error: float
+
+    @property
+    def z_score(self) -> float:
+        """How many standard errors the estimate is from the exact value."""
+        return (self.ratio - 1.0) / self.standard_error if self.standard_error else math.inf * (self.ratio != 1.0)
+
+
+def check_evidence(
+    q: Programmable,
+    log_z: float,
+    *args: Any,
+    key: PRNGKeyArray,
+    particles: int,
+    runs: int = 100,
+    max_z_score: float = 4.0,
+    max_standard_error: float = 0.0125,
+) -> Evidence:
+    """Test that the average weight of independent runs estimates Z without bias.
+
+    Args:
+        q: a program.
+        log_z: the exact log of its normalising constant.
+        *args: what q is called with.
+        key: a key of `jax.random.key`.
+        particles: how many particles a run has.
+        runs: how many runs.
+        max_z_score: how many standard errors the average may be off.
+        max_standard_error: how precise the average must be, relative to Z, for the test to mean anything; the default
+            notices a factor of 1.05.
+
+    Returns:
+        The estimate relative to the exact value, and its standard error.
+
+    Raises:
+        AssertionError: the estimate is off, or too noisy to tell.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.observe("x", dist.Normal(s.sample("z", dist.Normal(0.0, 1.0)), 1.0), 0.5)
+        >>> exact = dist.Normal(0.0, 2**0.5).log_prob(0.5)
+        >>> evidence = sy.testing.check_evidence(model, exact, key=jax.random.key(0), particles=1000)
+        >>> abs(evidence.z_score) < 4
+        True
+    """
+    keys = jax.random.split(key, runs)
+    one_run = jax.jit(lambda k: evaluate(q, k, *args, particles=particles).log_z)
+    ratios = np.exp(np.asarray(jax.lax.map(one_run, keys), float) - float(jnp.asarray(log_z)))
+    evidence = Evidence(float(ratios.mean()), float(ratios.std(ddof=1) / math.sqrt(runs)))
+    if not evidence.standard_error <= max_standard_error:
+        raise AssertionError(
+            f"{describe(program(q))}: Z / exact = {evidence.ratio:.4f} has a standard error of "
+            f"{evidence.standard_error:.4f}, more than {max_standard_error}. Use more particles or runs."
+        )
+    if not abs(evidence.z_score) <= max_z_score:
+        raise AssertionError(
+            f"{describe(program(q))}: Z / exact = {evidence.ratio:.4f} +- {evidence.standard_error:.4f}, "
+            f"{evidence.z_score:.1f} standard errors from 1."
+        )
+    return evidence
+
+
+def _densities(q: Any, args: Any) -> Iterator[tuple[Any, float]]:
+    """Yield every trace that the target of q can generate, and its density."""
+    for _, out in enumerate_outcomes(target(q), *args, particles=1):
+        trace = of_particle(out.trace, 0)
+        yield _key(trace), math.exp(sum(float(rho[0]) for rho in out.log_density.values()))
+
+
+def _key(trace: Map[Any]) -> Any:
+    return tuple((a, np.asarray(v).tolist() if np.ndim(v) == 0 else repr(np.asarray(v).tolist())) for a, v in sorted(trace.items()))
