@@ -102,7 +102,12 @@ class Map(Mapping[str, T], Generic[T]):
         """Return the map in which particle l holds what particle `ancestors[l]` held."""
         return jax.tree.map(lambda x: x[ancestors], self)
 
-    def __or__(self, other: "Map[T]") -> "Map[T]":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def of_particle(self, index: int) -> "Map[T]":
+        """Return what one particle holds, where values and masks are concrete."""
+        held = [a for a in self if a not in self.masks or np.asarray(self.masks[a])[index]]
+        return Map({a: jax.tree.map(lambda x: x[index], self[a]) for a in held})
+
+    def __or__(self, other: "Map[T]") -> "Map[T]":
         """Return the union, the paper's circled plus; the caller has seen to it that the domains are disjoint."""
         values_at, masks = dict(self.values_at), dict(self.masks)
         for a, v in other.values_at.items():

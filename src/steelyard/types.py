@@ -6,19 +6,27 @@ The particle axis is always the first axis of an array in an `Evaluation`, and i
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 Key: TypeAlias = PRNGKeyArray
-Scalar: TypeAlias = Float[Array, ""]
-LogWeights: TypeAlias = Float[Array, " particles"]
-Ancestors: TypeAlias = Int[Array, " particles"]
-Mask: TypeAlias = bool | Bool[Array, "..."]
+Scalar: TypeAlias = Float[Array, ""] | Float[np.ndarray, ""] | float
+LogWeights: TypeAlias = Float[Array, "... particles"] | Float[np.ndarray, "... particles"]
+Ancestors: TypeAlias = Int[Array, "..."] | Int[np.ndarray, "..."]
+# In the universal engine arrays are NumPy's.
+Mask: TypeAlias = bool | Bool[Array, "..."] | Bool[np.ndarray, "..."]
 Value: TypeAlias = Shaped[Array, "..."] | Any
 
 Method: TypeAlias = Literal["systematic", "stratified", "multinomial", "residual"]
 EngineName: TypeAlias = Literal["vectorized", "universal"]
 
 Function: TypeAlias = Callable[..., Any]
+
+
+def is_traced(x: Any) -> bool:
+    """Tell whether the value is not known yet, because JAX is tracing."""
+    return isinstance(x, Tracer)
 
 
 @runtime_checkable

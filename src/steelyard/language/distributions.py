@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from numpyro.distributions import constraints
 from numpyro.distributions.constraints import Constraint
 
@@ -83,7 +82,7 @@ def _takes_seed(kind: type) -> bool:
     return "seed" in inspect.signature(kind.sample).parameters
 
 
-def _elementwise(support: Any) -> Constraint[Array] | None:
+def _elementwise(support: Any) -> Constraint[Any] | None:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support if isinstance(support, _ELEMENTWISE) else None

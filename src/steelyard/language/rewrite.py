@@ -12,7 +12,7 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     describe,
-    is_target,
+    is_kernel,
     program,
 )
 
@@ -42,7 +42,7 @@ def marginal(p: Programmable) -> Kernel:
     match p:
         case Extend(inner, _):
             return marginal(inner)
-        case _ if is_target(p):
+        case _ if is_kernel(p):
             return p
         case _:
             raise GrammarError(

@@ -50,7 +50,7 @@ class State:
         self._log_density: dict[str, Any] = {}
         self._masks: dict[str, Mask] = {}
 
-    def sample(self, address: str, distribution: Distribution) -> Any:
+    def sample(self, address: str, distribution: Distribution | Any) -> Any:
         """Sample an unobserved variable, or reuse the value that was proposed for it.
 
         Args:
@@ -81,7 +81,7 @@ class State:
         self._record(address, density(distribution, value))
         return value
 
-    def observe(self, address: str, distribution: Distribution, value: Any) -> Any:
+    def observe(self, address: str, distribution: Distribution | Any, value: Any) -> Any:
         """Condition on an observed value; its density, the sum of all that `log_prob` returns, enters the weight.
 
         Args:

@@ -94,7 +94,11 @@ def _compare(q: Propose, p: Evaluation, proposal: Evaluation) -> list[Remark]:
     missing = sorted(set(p.trace) - set(proposal.trace))
     superfluous = sorted(set(proposal.trace) - set(p.trace) - observed)
     remarks = [
-        Remark("observed", place, f"the proposal samples {a!r}, which the target observes; the sample is not used.")
+        Remark(
+            "observed",
+            place,
+            f"the proposal samples {a!r}, which the target observes; the sample is not used.",
+        )
         for a in sorted(observed & set(proposal.trace))
     ]
     for a, b in _near_misses(missing, superfluous):

@@ -9,6 +9,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.types import is_traced
+
 if TYPE_CHECKING:
     from steelyard.semantics.evaluation import Evaluation
 
@@ -45,12 +47,13 @@ def levels(evaluation: "Evaluation") -> Table:
 
 
 def _number(x: Any) -> str:
-    if isinstance(x, jax.core.Tracer):
+    if is_traced(x):
         return "traced"
     array = np.asarray(x)
     if array.ndim:
         return f"{array.mean():.4g} (mean of {array.size})"
-    return str(int(array)) if np.issubdtype(array.dtype, np.integer) else f"{float(array):.4g}"
+    number = array.item()
+    return f"{number:.0f}" if isinstance(number, int) or abs(number) >= 1000 else f"{number:.4g}"
 
 
 def _shape(value: Any) -> str:

@@ -83,7 +83,7 @@ class Universal:
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
         level = self._levels.next()
         results = [
-            run(f.f, c0.of_particle(l), _Sites(level, l), of_particle(tau0, l), f.place, concrete=True)
+            run(f.f, c0.of_particle(l), _Sites(level, l), tau0.of_particle(l), f.place, concrete=True)
             for l in range(self._particles)
         ]
         return together(results)
@@ -94,7 +94,7 @@ class Universal:
 
 
 class Single:
-    """One particle at a given trace, without a particle axis: draws nothing, and runs under every JAX transformation."""
+    """One particle at a given trace, without a particle axis. It draws nothing, and runs under any transformation."""
 
     one = 0.0
 
@@ -110,11 +110,6 @@ class Single:
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
-
-
-def of_particle(trace: Map[Any], index: int) -> Map[Any]:
-    """Return the part of a trace that one particle holds."""
-    return Map({a: v[index] for a, v in trace.items() if trace.present(a) is True or trace.masks[a][index]})  # pyright: ignore
 
 
 def together(results: list[tuple[Any, Map[Any], Map[Any]]]) -> tuple[Values, Map[Any], Map[Any]]:

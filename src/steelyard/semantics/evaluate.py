@@ -12,11 +12,11 @@ from jaxtyping import PRNGKeyArray
 from steelyard.errors import AddressError, ArgumentError, WeightError
 from steelyard.language.programs import Program, Programmable, describe, program
 from steelyard.language.rewrite import target
-from steelyard.maps import Domain, Map, dom, select
+from steelyard.maps import Map, dom, select
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.values import Values
-from steelyard.types import EngineName, Scalar
+from steelyard.types import EngineName, Scalar, is_traced
 
 
 def evaluate(
@@ -70,7 +70,7 @@ def evaluate(
         def run(key: PRNGKeyArray) -> Evaluation:
             return _finish(Vectorized(key, particles).run(q, Values.shared(args), trace))
 
-        if isinstance(key, jax.core.Tracer):
+        if is_traced(key):
             return run(key)
         # A wrong program is found by tracing it, before anything is sampled.
         jax.eval_shape(run, key)
@@ -109,7 +109,10 @@ def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar
     e = Single().run(q, Values.shared(args), tau0)
     total = sum(e.log_density.values(), start=jnp.zeros(()))
     missing, superfluous = dom(e.trace) - dom(tau0), dom(tau0) - dom(e.trace)
-    for domain, problem in ((missing, "the trace has no value for"), (superfluous, "the program does not sample")):
+    for domain, problem in (
+        (missing, "the trace has no value for"),
+        (superfluous, "the program does not sample"),
+    ):
         for address, mask in domain.items():
             if mask is True:
                 raise AddressError(
@@ -198,14 +201,15 @@ def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
         for leaf in jax.tree.leaves(value):
             if np.shape(leaf)[:1] != (particles,):
                 raise ArgumentError(
-                    f"evaluate: given[{address!r}] has shape {np.shape(leaf)}, without an axis of {particles} particles "
-                    f"in front. Use jnp.broadcast_to for one value for all, or log_density for a single trace."
+                    f"evaluate: given[{address!r}] has shape {np.shape(leaf)}, without an axis of "
+                    f"{particles} particles in front. Use jnp.broadcast_to for one value for all particles, "
+                    f"or log_density for a single trace."
                 )
     return trace
 
 
 def _check_arguments(key: Any, particles: Any, engine: Any) -> None:
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key) or key.shape != ():
+    if not jnp.issubdtype(getattr(key, "dtype", np.void), jax.dtypes.prng_key) or key.shape != ():
         raise ArgumentError(f"evaluate: key must be one key made by jax.random.key(seed), got {key!r}.")
     if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
         raise ArgumentError(f"evaluate: particles is a positive number, known before running, got {particles!r}.")
@@ -214,7 +218,7 @@ def _check_arguments(key: Any, particles: Any, engine: Any) -> None:
 
 
 def _check_weights(e: Evaluation, q: Program) -> None:
-    if isinstance(e.log_weight, jax.core.Tracer):
+    if is_traced(e.log_weight):
         return
     log_weight = np.asarray(e.log_weight)
     if np.isnan(log_weight).any():
@@ -228,5 +232,3 @@ def _check_weights(e: Evaluation, q: Program) -> None:
     worst = [a for a, rho in e.log_density.items() if not np.isfinite(np.asarray(rho)).any()]
     named = f"; no particle has a finite density at {', '.join(map(repr, worst))}" if worst else ""
     raise WeightError(f"{describe(q)}: {problem}, {where}{named}. {remedy}.")
-
-

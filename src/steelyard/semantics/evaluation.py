@@ -48,7 +48,13 @@ class LevelSummary:
         with np.errstate(invalid="ignore"):
             increment = weights.log_mean(after) - weights.log_mean(before)
         kept = after.shape[-1] if ancestors is None else resampling.distinct(ancestors)
-        return cls(label, increment, weights.effective_sample_size(after), weights.normalize(after).max(axis=-1), kept)
+        return cls(
+            label,
+            increment,
+            weights.effective_sample_size(after),
+            weights.normalize(after).max(axis=-1),
+            kept,
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -131,7 +137,7 @@ class Evaluation:
             True
         """
         if isinstance(self.log_weight, np.ndarray):
-            each = [h(_of_particle(self.trace, index)) for index in range(self.particles)]
+            each = [h(self.trace.of_particle(index)) for index in range(self.particles)]
             terms = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *each)
             return jax.tree.map(lambda x: _average(self.normalized_weights, x), terms)
 
@@ -203,12 +209,6 @@ def dense(objects: Any) -> Any:
         return jax.tree.unflatten(structures.pop(), [np.stack([np.asarray(x) for x in column]) for column in columns])
     except ValueError:
         return objects
-
-
-def _of_particle(trace: Map[Any], index: int) -> Map[Any]:
-    """Return what one particle holds."""
-    present = [a for a in trace if trace.present(a) is True or trace.masks[a][index]]  # pyright: ignore
-    return Map({a: jax.tree.map(lambda x: x[index], trace[a]) for a in present})
 
 
 def _average(normalized: Any, terms: Any) -> Any:

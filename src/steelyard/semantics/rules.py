@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from steelyard.errors import AddressError, ObservedKernelError
-from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
     Compose,
     Extend,
@@ -29,11 +28,13 @@ from steelyard.language.programs import (
     describe,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import Domain, Map, both, dom, invert, log_product, select
+from steelyard.maps import Domain, Map, dom, log_product, select
 from steelyard.particles import resampling, weights
 from steelyard.particles.resampling import Noise
+from steelyard.semantics.conditions import check_disjoint, check_rename, check_unobserved
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import older, younger
 
 Trace = Map[Any]
 
@@ -85,10 +86,10 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
     """Likelihood weighting (section 2.2).
 
-        c, tau, rho <- f(c0)[tau0]
-        w = product of rho over dom(rho) - (dom(tau) - dom(tau0))
-        ----------------------------------------------------------
-        c, tau, rho, w <- f(c0)[tau0]
+    c, tau, rho <- f(c0)[tau0]
+    w = product of rho over dom(rho) - (dom(tau) - dom(tau0))
+    ----------------------------------------------------------
+    c, tau, rho, w <- f(c0)[tau0]
     """
     tau0 = Map() if tau0 is None else tau0
     c, tau, rho = engine.primitive(f, c0, tau0)
@@ -99,15 +100,15 @@ def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> E
 def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluation:
     """Extend (section 3.4; appendix C under substitution, where the value is f's here too).
 
-        c1, tau1, rho1, w1 <- p(c0)    c2, tau2, rho2, w2 <- f(c1)
-        dom(rho1) & dom(rho2) = {}     dom(rho2) = dom(tau2)
-        -----------------------------------------------------------------
-        c2, tau1 + tau2, rho1 + rho2, w1 w2 <- extend(p, f)(c0)
+    c1, tau1, rho1, w1 <- p(c0)    c2, tau2, rho2, w2 <- f(c1)
+    dom(rho1) & dom(rho2) = {}     dom(rho2) = dom(tau2)
+    -----------------------------------------------------------------
+    c2, tau1 + tau2, rho1 + rho2, w1 w2 <- extend(p, f)(c0)
     """
     e1 = engine.run(q.p, c0, tau0)
     e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
-    _check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
-    _check_unobserved(dom(e2.log_density) - dom(e2.trace), q)
+    check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
+    check_unobserved(dom(e2.log_density) - dom(e2.trace), q)
     return Evaluation(
         e2.values,
         e1.trace | e2.trace,
@@ -120,15 +121,15 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
 def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evaluation:
     """Compose (section 3.4).
 
-        c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
-        dom(rho1) & dom(rho2) = {}
-        -----------------------------------------------------------------
-        c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
+    c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
+    dom(rho1) & dom(rho2) = {}
+    -----------------------------------------------------------------
+    c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
     """
     e1 = engine.run(q.q1, c0, tau0)
     e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
     e1 = e1.reindex(e2.ancestors)
-    _check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
+    check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     return Evaluation(
         e2.values,
         e2.trace | e1.trace,
@@ -142,11 +143,11 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
 def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     """Propose (section 3.4).
 
-        c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- p(c0)[tau1]
-        c3, tau3, rho3, w3 <- marginal(p)(c0)[tau2]
-        u1 = product of rho1 over dom(rho1) - (dom(tau1) - dom(tau2))
-        -----------------------------------------------------------------
-        c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
+    c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- p(c0)[tau1]
+    c3, tau3, rho3, w3 <- marginal(p)(c0)[tau2]
+    u1 = product of rho1 over dom(rho1) - (dom(tau1) - dom(tau2))
+    -----------------------------------------------------------------
+    c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
     """
     e1 = engine.run(q.q, c0)
     e2 = engine.run(q.p, c0.reindex(e1.ancestors) if e1.ancestors is not None else c0, e1.trace)
@@ -162,9 +163,9 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
 def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
     """Resample (section 3.4), where the effective sample size is below the threshold, if there is one.
 
-        c1, tau1, rho1, w1 <- q(c0)    a ~ resample(w1)    w2 = mean(w1)
-        -----------------------------------------------------------------
-        c1[a], tau1[a], rho1[a], w2 <- resample(q)(c0)
+    c1, tau1, rho1, w1 <- q(c0)    a ~ resample(w1)    w2 = mean(w1)
+    -----------------------------------------------------------------
+    c1[a], tau1[a], rho1[a], w2 <- resample(q)(c0)
     """
     e1 = engine.run(q.q, c0)
     w1, size = e1.log_weight, e1.particles
@@ -182,21 +183,21 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
 def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluation:
     """Rename: q under other addresses.
 
-        c, tau, rho, w <- q(c0)[tau0 under old addresses]
-        --------------------------------------------------------
-        c, new(tau), new(rho), w <- rename(q, new)(c0)[tau0]
+    c, tau, rho, w <- q(c0)[tau0 under old addresses]
+    --------------------------------------------------------
+    c, new(tau), new(rho), w <- rename(q, new)(c0)[tau0]
     """
     new = q.new
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
     e = engine.run(q.q, c0, tau0 if tau0 is None else _under(tau0, inner))
-    _check_rename(dom(e.log_density), new, q)
+    check_rename(dom(e.log_density), new, q)
     return _renamed(e, {a: new.get(a, a) for a in e.log_density})
 
 
 def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Evaluation:
     """Prev: f with every address renamed to its previous version."""
-    inner = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
+    inner: dict[str, str] = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
     e = engine.run(q.f, c0, tau0 if tau0 is None else _under(tau0, inner))
     return _renamed(e, {a: previous(a) for a in e.log_density})
 
@@ -215,41 +216,18 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
     e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
     if tau0 is not None:
         # Only now it is known which variables f samples, and so which of the values in tau0 are q's.
-        e1 = engine.run(q.q, c0, _younger(tau0, dom(e1.trace), dom(e2.trace)))
+        e1 = engine.run(q.q, c0, younger(tau0, dom(e1.trace), dom(e2.trace)))
         e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
-    tau1, rho1 = _older(e1.trace, dom(e2.trace)), _older(e1.log_density, dom(e2.trace))
-    _check_disjoint(dom(e2.log_density) - dom(e2.trace), dom(rho1), q)
+    tau1, rho1 = older(e1.trace, dom(e2.trace)), older(e1.log_density, dom(e2.trace))
+    check_disjoint(dom(e2.log_density) - dom(e2.trace), dom(rho1), q)
     return Evaluation(
-        e2.values, e2.trace | tau1, e2.log_density | rho1, e2.log_weight + e1.log_weight, e1.levels, e1.ancestors
+        e2.values,
+        e2.trace | tau1,
+        e2.log_density | rho1,
+        e2.log_weight + e1.log_weight,
+        e1.levels,
+        e1.ancestors,
     )
-
-
-def _older(m: Map[Any], moved: Domain) -> Map[Any]:
-    """Return the map in which every version of a moved variable has the address of its previous version."""
-    stay, go = Map[Any](), Map[Any]()
-    for a in m:
-        gone = moved.get(variable(a), False)
-        stay |= _part(m, a, a, invert(gone))
-        go |= _part(m, a, previous(a), gone)
-    return stay | go
-
-
-def _younger(tau0: Trace, versions: Domain, moved: Domain) -> Trace:
-    """Return the map that `older` was applied to: the values of q in a trace of move(f, q)."""
-    oldest = {variable(a): max((b for b in versions if variable(b) == variable(a)), key=len) for a in versions}
-    result = Map[Any]()
-    for a in versions:
-        gone = tau0.present(previous(oldest[variable(a)])) if variable(a) in moved else False
-        result |= _part(tau0, a, a, invert(gone))
-        result |= _part(tau0, previous(a), a, gone)
-    return result
-
-
-def _part(m: Map[Any], old: str, new: str, where: Any) -> Map[Any]:
-    mask = both(m.present(old), where)
-    if mask is False:
-        return Map()
-    return Map({new: m[old]}, {} if mask is True else {new: mask})
 
 
 def _under(tau0: Trace, addresses: dict[str, str]) -> Trace:
@@ -265,38 +243,3 @@ def _renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
 def _zero_to_inf(u: Any) -> Any:
     """Return log u with inf for log 0: dividing by it gives weight zero, and NaN where the numerator is NaN."""
     return select(u == -np.inf, np.inf, u)
-
-
-def _overlap(domain: Domain) -> list[str]:
-    """Return the addresses that some particle has, as far as can be known before anything runs."""
-    return sorted(a for a, m in domain.items() if not isinstance(m, np.ndarray) or m.any())
-
-
-def _check_disjoint(first: Domain, second: Domain, q: Program) -> None:
-    if both_have := _overlap(first & second):
-        raise AddressError(
-            f"{describe(q)}: both programs have the address {', '.join(map(repr, both_have))}. "
-            f"Rename one of them, rename(f, {{{both_have[0]!r}: ...}}); or, if the second samples the variable anew, "
-            f"use move(f, q) in place of compose and prev(f) in the extend."
-        )
-
-
-def _check_unobserved(observed: Domain, q: Extend) -> None:
-    if addresses := _overlap(observed):
-        raise ObservedKernelError(
-            f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
-            f"only sample, else the target would not be its marginal. Observe it in the target program instead."
-        )
-
-
-def _check_rename(known: Domain, new: dict[str, str], q: Rename) -> None:
-    for a, b in new.items():
-        if a not in known:
-            raise AddressError(
-                f"{describe(q)}: there is no address {a!r} to rename; the program has "
-                f"{', '.join(map(repr, sorted(known))) or 'none'}."
-            )
-        if b in known and b not in new:
-            raise AddressError(
-                f"{describe(q)}: {a!r} becomes {b!r}, which the program has already. Rename {b!r} as well."
-            )

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.types import is_traced
+
 
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Values:
 
     leaves: tuple[Any, ...]
     varies: tuple[bool, ...]
-    structure: jax.tree_util.PyTreeDef
+    structure: Any  # jax.tree_util.PyTreeDef is not a type to a type checker
 
     @classmethod
     def shared(cls, tree: Any) -> "Values":
@@ -63,7 +65,9 @@ class Values:
             leaf, batch = jnp.asarray(leaf), len(shape) - 1
             return jnp.broadcast_to(jnp.expand_dims(leaf, batch), shape + leaf.shape[batch:])
 
-        return jax.tree.unflatten(self.structure, [expand(*pair) for pair in zip(self.leaves, self.varies, strict=True)])
+        return jax.tree.unflatten(
+            self.structure, [expand(*pair) for pair in zip(self.leaves, self.varies, strict=True)]
+        )
 
     def tree_flatten(self) -> tuple[Any, Any]:
         arrays = [_is_array(x) for x in self.leaves]
@@ -83,9 +87,7 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
 
 
-def run_for_each(
-    function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any
-) -> tuple[Values, Any]:
+def run_for_each(function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any) -> tuple[Values, Any]:
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
     Leaves of the value that are leaves of shared arguments, or constants, stay shared.
@@ -98,7 +100,7 @@ def run_for_each(
         leaves = [next(own_leaves) if v else x for x, v in zip(arguments.leaves, arguments.varies, strict=True)]
         value, rest = function(jax.tree.unflatten(arguments.structure, leaves), *others)
         results, structure = jax.tree.flatten(value)
-        varies = tuple(isinstance(x, jax.core.Tracer) and not any(x is y for y in shared) for x in results)
+        varies = tuple(is_traced(x) and not any(x is y for y in shared) for x in results)
         known.update(results=results, varies=varies, structure=structure)
         return [x for x, v in zip(results, varies, strict=True) if v], rest
 

@@ -13,7 +13,6 @@ from jaxtyping import PRNGKeyArray
 from steelyard.language.programs import Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map
-from steelyard.semantics.engines import of_particle
 from steelyard.semantics.evaluate import evaluate
 from steelyard.testing.enumeration import enumerate as enumerate_outcomes
 
@@ -47,7 +46,7 @@ def assert_properly_weighted(q: Programmable, *args: Any, particles: int, tolera
     weighted: list[dict[Any, float]] = [defaultdict(float) for _ in range(particles)]
     for probability, out in enumerate_outcomes(q, *args, particles=particles):
         for l in range(particles):
-            weighted[l][_key(of_particle(out.trace, l))] += probability * math.exp(out.log_weight[l])
+            weighted[l][_key(out.trace.of_particle(l))] += probability * math.exp(out.log_weight[l])
     wrong = [
         f"  particle {l}, trace {dict(t)}: E[w 1] = {found.get(t, 0.0):.12g}, density {density.get(t, 0.0):.12g}"
         for l, found in zip(range(particles), weighted, strict=True)
@@ -127,9 +126,12 @@ def check_evidence(
 def _densities(q: Any, args: Any) -> Iterator[tuple[Any, float]]:
     """Yield every trace that the target of q can generate, and its density."""
     for _, out in enumerate_outcomes(target(q), *args, particles=1):
-        trace = of_particle(out.trace, 0)
+        trace = out.trace.of_particle(0)
         yield _key(trace), math.exp(sum(float(rho[0]) for rho in out.log_density.values()))
 
 
 def _key(trace: Map[Any]) -> Any:
-    return tuple((a, np.asarray(v).tolist() if np.ndim(v) == 0 else repr(np.asarray(v).tolist())) for a, v in sorted(trace.items()))
+    return tuple(
+        (a, np.asarray(v).tolist() if np.ndim(v) == 0 else repr(np.asarray(v).tolist()))
+        for a, v in sorted(trace.items())
+    )

@@ -15,7 +15,7 @@ from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics import rules
-from steelyard.semantics.engines import of_particle, together
+from steelyard.semantics.engines import together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 from steelyard.types import Distribution
@@ -74,7 +74,7 @@ class Enumerating:
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
         def one(index: int) -> Any:
-            args, given = c0.of_particle(index), of_particle(tau0, index)
+            args, given = c0.of_particle(index), tau0.of_particle(index)
             return run(f.f, args, self._draw, given, f.place, concrete=True)
 
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
@@ -143,8 +143,9 @@ def merge(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _mark(e: Evaluation) -> Any:
-    return tuple(map(_freeze, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks)))+ (
-        _freeze(e.log_weight), _freeze(e.ancestors), _freeze(e.marginal and e.marginal.trace))
+    return tuple(
+        map(_freeze, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks))
+    ) + (_freeze(e.log_weight), _freeze(e.ancestors), _freeze(e.marginal and e.marginal.trace))
 
 
 def _freeze(x: Any) -> Any:

@@ -1,0 +1,68 @@
+# Everything runs in .venv, which the first target that needs it makes from requirements.lock.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+STAMP  := .venv/.installed
+
+# pyright: no question to the network whether a newer one exists.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test bench lock format clean
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+install: $(STAMP)  ## make .venv and install the locked requirements and this package into it
+
+demo: $(STAMP)  ## run the demonstration
+	@$(BIN)/steelyard demo
+
+test: $(STAMP)  ## lint, check the types, run the whole test suite
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/pytest -n 2
+
+bench: .venv/.installed-bench  ## run the benchmarks
+	@$(BIN)/python -m benchmarks
+
+format: $(STAMP)  ## apply what ruff can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# --fork-strategy fewest: one version of each package, whatever the Python, so that one set is tested.
+lock: | check-python  ## bring requirements.lock up to date with pyproject.toml (make lock UPGRADE=--upgrade: newest versions)
+	@test -x .venv-lock/bin/uv || { rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock \
+	  && .venv-lock/bin/python -m pip --quiet --disable-pip-version-check install uv; }
+	@.venv-lock/bin/uv --no-config --quiet pip compile pyproject.toml --output-file requirements.lock $(UPGRADE) \
+	  --all-extras --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+clean:  ## remove the environments and everything generated
+	rm -rf .venv .venv-lock build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: check-python
+check-python:
+	@command -v $(PYTHON) >/dev/null || { echo "There is no '$(PYTHON)' here. Install Python 3.11 or newer," \
+	  "or name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Steelyard needs Python 3.11 or newer;" \
+	  "'$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12" >&2; exit 1; }
+
+# The stamp is written last: an interrupted installation is taken up again by the next make.
+$(STAMP): requirements.lock pyproject.toml | check-python
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf .venv && $(PYTHON) -m venv .venv; } \
+	  || { echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@echo "Installing the locked requirements into .venv (once; a minute or two)"
+	@rm -f $(STAMP)
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+# What the benchmarks compare with. All that it depends on is in the lock.
+.venv/.installed-bench: $(STAMP) benchmarks/requirements.txt
+	@$(PIP) install --require-hashes --no-deps -r benchmarks/requirements.txt
+	@touch $@

@@ -1,0 +1,27 @@
+"""`python -m benchmarks`: every benchmark, or those named, as one table of ratios."""
+
+import argparse
+
+from benchmarks import filtering, importance
+from benchmarks.measure import table
+from rich.console import Console
+
+BENCHMARKS = {"importance": importance.run, "filtering": filtering.run}
+
+
+def main() -> None:
+    """Run benchmarks and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all, if none is named")
+    names = parser.parse_args().names
+    if unknown := sorted(set(names) - set(BENCHMARKS)):
+        parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
+    console, rows = Console(), []
+    for name in names or BENCHMARKS:
+        with console.status(f"{name} ..."):
+            rows.append(BENCHMARKS[name]())
+    console.print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Interleaved timing of functions that compute the same thing, and a table of ratios."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one contender needs: medians over the repetitions, and the memory that XLA allots."""
+
+    step: float
+    compile: float
+    memory: int | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One benchmark: what was run, by whom at which cost, and which contender is the yardstick."""
+
+    task: str
+    costs: Mapping[str, Cost]
+    yardstick: str
+
+
+def compare(
+    task: str,
+    contenders: Mapping[str, Callable[..., Any]],
+    args: tuple[Any, ...],
+    yardstick: str,
+    *,
+    repeats: int = 7,
+) -> Row:
+    """Measure jitted contenders on the same arguments, in turn, `repeats` times each.
+
+    Compile time is tracing, lowering and compiling, from empty caches. Memory is arguments, outputs and temporaries.
+    """
+    compiled: dict[str, Any] = {}
+    compile_times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, function in contenders.items():
+            jax.clear_caches()
+            start = time.perf_counter()
+            compiled[name] = jax.jit(function).lower(*args).compile()
+            compile_times[name].append(time.perf_counter() - start)
+    step_times: dict[str, list[float]] = {name: [] for name in contenders}
+    loops = {name: _loops(run, args) for name, run in compiled.items()}
+    for _ in range(repeats):
+        for name, run in compiled.items():
+            start = time.perf_counter()
+            for _ in range(loops[name]):
+                result = run(*args)
+            jax.block_until_ready(result)
+            step_times[name].append((time.perf_counter() - start) / loops[name])
+    costs = {
+        name: Cost(
+            statistics.median(step_times[name]),
+            statistics.median(compile_times[name]),
+            _memory(compiled[name]),
+        )
+        for name in contenders
+    }
+    return Row(task, costs, yardstick)
+
+
+def _loops(run: Callable[..., Any], args: tuple[Any, ...], seconds: float = 0.5) -> int:
+    """Return how often to run between two looks at the clock."""
+    jax.block_until_ready(run(*args))
+    start = time.perf_counter()
+    jax.block_until_ready(run(*args))
+    return max(1, int(seconds / (time.perf_counter() - start)))
+
+
+def _memory(compiled: Any) -> int:
+    analysis = compiled.memory_analysis()
+    return analysis.temp_size_in_bytes + analysis.output_size_in_bytes + analysis.argument_size_in_bytes
+
+
+def table(rows: list[Row]) -> Table:
+    """Return the ratios of every contender to its yardstick."""
+    result = Table(title="Costs relative to the yardstick (medians of one interleaved run)", title_justify="left")
+    for name in ("task", "contender", "step", "compile", "memory", "step of the yardstick"):
+        result.add_column(name, justify="left" if name in ("task", "contender") else "right")
+    for row in rows:
+        base = row.costs[row.yardstick]
+        for name, cost in row.costs.items():
+            if name == row.yardstick:
+                continue
+            memory = "" if cost.memory is None or base.memory is None else f"{cost.memory / base.memory:.2f}"
+            result.add_row(
+                row.task,
+                f"{name} / {row.yardstick}",
+                f"{cost.step / base.step:.2f}",
+                f"{cost.compile / base.compile:.2f}",
+                memory,
+                f"{base.step * 1e3:.3g} ms",
+            )
+    return result

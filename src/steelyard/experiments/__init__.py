@@ -1,0 +1,1 @@
+"""The experiments: each a model, a command that runs it, and figures. They use public names only."""

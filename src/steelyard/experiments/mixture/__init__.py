@@ -1,0 +1,1 @@
+"""The deep generative mixture of the paper (Program 1), small enough to be exact."""

@@ -1,0 +1,250 @@
+"""The combinators: functions that build programs and check the grammar at once."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+from steelyard.errors import AddressError, ArgumentError, GrammarError
+from steelyard.language.addresses import check_address, variable
+from steelyard.language.programs import (
+    Compose,
+    Extend,
+    Move,
+    Prev,
+    Program,
+    Programmable,
+    Propose,
+    Rename,
+    Resample,
+    describe,
+    is_kernel,
+    is_target,
+    program,
+)
+from steelyard.types import Method
+
+
+def extend(p: Programmable, f: Programmable) -> Extend:
+    """Extend the density of a target with the variables of a kernel, which runs on the target's value.
+
+        [[extend(p, f)]](tau_1 + tau_2) = [[p(c0)]](tau_1) [[f(c1)]](tau_2)
+
+    The kernel integrates to one, so that p is the marginal; `propose` drops f's variables from its result. Nothing is
+    reweighted here.
+
+    Args:
+        p: a target program: a callable, or an extend.
+        f: a primitive program `f(s, value_of_p)` without observed variables and factors.
+
+    Returns:
+        A target program. Run on its own it returns f's value.
+
+    Raises:
+        GrammarError: p is not a target program, or f is not primitive.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def p(s): return s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def f(s, z): return s.sample("u", dist.Normal(z, 1.0))
+        >>> sorted(sy.evaluate(sy.extend(p, f), jax.random.key(0), particles=2).trace)
+        ['u', 'z']
+    """
+    p, f = program(p), program(f)
+    if not is_target(p):
+        raise _grammar("extend(p, f)", "p", "a target program: a callable, or an extend", p, "target(q)")
+    if not is_kernel(f):
+        raise _grammar("extend(p, f)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "extend twice")
+    return Extend(p, f)
+
+
+def compose(q2: Programmable, q1: Programmable) -> Compose:
+    """Run q1, then q2 on its value.
+
+        c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
+        ------------------------------------------------------------
+        c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
+
+    Both may be weighted. Where q2 resamples, what q1 left is resampled along with it.
+
+    Args:
+        q2: the program that runs last, as `q2(s, value_of_q1)`.
+        q1: the program that runs first.
+
+    Returns:
+        An inference program. Its weight is the product of the two.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def first(s): return s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def second(s, z): return s.sample("u", dist.Normal(z, 1.0))
+        >>> sorted(sy.evaluate(sy.compose(second, first), jax.random.key(0), particles=2).trace)
+        ['u', 'z']
+    """
+    return Compose(program(q2), program(q1))
+
+
+def propose(p: Programmable, q: Programmable) -> Propose:
+    """Use the samples of q as proposals for p.
+
+        c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- p(c0)[tau1]    c3, tau3, rho3, w3 <- marginal(p)(c0)[tau2]
+        u1 = product of rho1 over dom(rho1) - (dom(tau1) - dom(tau2))
+        ---------------------------------------------------------------------------------------------------------------
+        c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
+
+    Variables of p that q does not sample come from p's prior; those of q that p does not know are left out of the
+    weight. The result is properly weighted for `marginal(p)`.
+
+    Args:
+        p: a target program: a callable, or an extend.
+        q: any inference program, called with the same arguments as p.
+
+    Returns:
+        An inference program for `marginal(p)`.
+
+    Raises:
+        GrammarError: p is not a target program.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        ...     return z
+        >>> def guide(s, x): return s.sample("z", dist.Normal(0.8 * x, 0.6))
+        >>> out = sy.evaluate(sy.propose(model, guide), jax.random.key(0), 1.3, particles=1000)
+        >>> bool(abs(out.log_z - dist.Normal(0.0, 1.25**0.5).log_prob(1.3)) < 0.05)
+        True
+    """
+    p, q = program(p), program(q)
+    if not is_target(p):
+        raise _grammar("propose(p, q)", "p", "a target program: a callable, or an extend", p, "propose(target, q)")
+    return Propose(p, q)
+
+
+def resample(q: Programmable, *, method: Method = "systematic", threshold: float | None = None) -> Resample:
+    """Draw the particles of q again, each ancestor in proportion to its weight.
+
+        c1, tau1, rho1, w1 <- q(c0)    a ~ resample(w1)
+        ---------------------------------------------------------------
+        c1[a], tau1[a], rho1[a], mean(w1) <- resample(q)(c0)
+
+    Every particle leaves with the average weight. With a threshold the particles and their weights pass unchanged where
+    the effective sample size is large enough; both cases are properly weighted.
+
+    Args:
+        q: any inference program.
+        method: `systematic`, `stratified`, `multinomial` or `residual`. With each of them, every single particle takes
+            ancestor k with probability w_k / sum(w).
+        threshold: resample only where the effective sample size is below this fraction of the number of particles.
+
+    Returns:
+        An inference program for the same density.
+
+    Raises:
+        ArgumentError: the method is unknown or the threshold is not in (0, 1].
+
+    Example:
+        >>> import jax, steelyard as sy
+        >>> def q(s): s.factor("score", 0.5)
+        >>> out = sy.evaluate(sy.resample(q, method="residual"), jax.random.key(0), particles=3)
+        >>> out.log_weight
+        Array([0.5, 0.5, 0.5], dtype=float32)
+    """
+    if method not in get_args(Method):
+        raise ArgumentError(f"resample: unknown method {method!r}; choose one of {', '.join(get_args(Method))}.")
+    if threshold is not None and not 0 < threshold <= 1:
+        raise ArgumentError(
+            f"resample: threshold is a fraction of the number of particles, in (0, 1], got {threshold!r}."
+        )
+    return Resample(program(q), method, threshold)
+
+
+def rename(q: Programmable, addresses: Mapping[str, str]) -> Rename:
+    """Give variables of q other addresses; nothing else changes.
+
+    Args:
+        q: any program.
+        addresses: from old to new addresses, no two of which may become the same.
+
+    Returns:
+        The same kind of program as q.
+
+    Raises:
+        AddressError: two addresses become one; or, when it runs, q has no such address.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def q(s): return s.sample("z", dist.Normal(0.0, 1.0))
+        >>> list(sy.evaluate(sy.rename(q, {"z": "x"}), jax.random.key(0), particles=2).trace)
+        ['x']
+    """
+    pairs = tuple(sorted(addresses.items()))
+    for _, new in pairs:
+        check_address(variable(new), "rename")
+    news = [new for _, new in pairs]
+    if twice := sorted({a for a in news if news.count(a) > 1}):
+        raise AddressError(f"rename: more than one address becomes {twice[0]!r}. Give each a name of its own.")
+    return Rename(program(q), pairs)
+
+
+def prev(f: Programmable) -> Prev:
+    """Let a kernel sample previous versions: every address `a` of f becomes `previous(a)`.
+
+    This is what undoes a `move`: in `propose(extend(p, prev(kernel)), move(kernel, q))` the reverse kernel covers
+    the values that the forward kernel replaced.
+
+    Args:
+        f: a primitive program.
+
+    Returns:
+        A primitive program.
+
+    Raises:
+        GrammarError: f is not primitive.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def kernel(s): return s.sample("v", dist.Normal(0.0, 1.0))
+        >>> list(sy.evaluate(sy.prev(kernel), jax.random.key(0), particles=2).trace)
+        ['v′']
+    """
+    f = program(f)
+    if not is_kernel(f):
+        raise _grammar("prev(f)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "prev of its parts")
+    return Prev(f)
+
+
+def move(f: Programmable, q: Programmable) -> Move:
+    """Run q, then f on its value; what f samples again replaces the old value, which stays as its previous version.
+
+        c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- f(c1)
+        ---------------------------------------------------------------------------------
+        c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(f, q)(c0)
+
+    where `older` renames every version of a variable that f samples to its previous version. The weight does not
+    change unless f observes something: it is the `propose` around a move that reweights.
+
+    Args:
+        f: a primitive program `f(s, value_of_q)`.
+        q: any inference program.
+
+    Returns:
+        An inference program.
+
+    Raises:
+        GrammarError: f is not primitive.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def q(s): return s.sample("v", dist.Normal(0.0, 1.0))
+        >>> def kernel(s, v): return s.sample("v", dist.Normal(v, 0.1))
+        >>> sorted(sy.evaluate(sy.move(kernel, q), jax.random.key(0), particles=2).trace)
+        ['v', 'v′']
+    """
+    f, q = program(f), program(q)
+    if not is_kernel(f):
+        raise _grammar("move(f, q)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "compose(q2, q1)")
+    return Move(f, q)
+
+
+def _grammar(form: str, part: str, expected: str, got: Program, instead: str) -> GrammarError:
+    return GrammarError(f"{form}: {part} must be {expected}; got {describe(got)}. Consider {instead} instead.")

@@ -1,0 +1,45 @@
+"""The side conditions of the rules, each with an error that names the addresses and a remedy."""
+
+import numpy as np
+
+from steelyard.errors import AddressError, ObservedKernelError
+from steelyard.language.programs import Extend, Program, Rename, describe
+from steelyard.maps import Domain
+
+
+def _overlap(domain: Domain) -> list[str]:
+    """Return the addresses that some particle has, as far as can be known before anything runs."""
+    return sorted(a for a, m in domain.items() if not isinstance(m, np.ndarray) or m.any())
+
+
+def check_disjoint(first: Domain, second: Domain, q: Program) -> None:
+    """Raise `AddressError` if two parts of q share an address."""
+    if both_have := _overlap(first & second):
+        raise AddressError(
+            f"{describe(q)}: both programs have the address {', '.join(map(repr, both_have))}. "
+            f"Rename one of them, rename(f, {{{both_have[0]!r}: ...}}); or, if the second samples the variable anew, "
+            f"use move(f, q) in place of compose and prev(f) in the extend."
+        )
+
+
+def check_unobserved(observed: Domain, q: Extend) -> None:
+    """Raise `ObservedKernelError` if the kernel of q observes something."""
+    if addresses := _overlap(observed):
+        raise ObservedKernelError(
+            f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
+            f"only sample, else the target would not be its marginal. Observe it in the target program instead."
+        )
+
+
+def check_rename(known: Domain, new: dict[str, str], q: Rename) -> None:
+    """Raise `AddressError` unless every old address is known and no new one is in use."""
+    for a, b in new.items():
+        if a not in known:
+            raise AddressError(
+                f"{describe(q)}: there is no address {a!r} to rename; the program has "
+                f"{', '.join(map(repr, sorted(known))) or 'none'}."
+            )
+        if b in known and b not in new:
+            raise AddressError(
+                f"{describe(q)}: {a!r} becomes {b!r}, which the program has already. Rename {b!r} as well."
+            )

@@ -1,0 +1,34 @@
+"""Versions of variables: what `move` does to the addresses of the values that it replaces."""
+
+from typing import Any
+
+from steelyard.language.addresses import previous, variable
+from steelyard.maps import Domain, Map, both, invert
+
+
+def older(m: Map[Any], moved: Domain) -> Map[Any]:
+    """Return the map in which every version of a moved variable has the address of its previous version."""
+    stay, go = Map[Any](), Map[Any]()
+    for a in m:
+        gone = moved.get(variable(a), False)
+        stay |= _part(m, a, a, invert(gone))
+        go |= _part(m, a, previous(a), gone)
+    return stay | go
+
+
+def younger(tau0: Map[Any], versions: Domain, moved: Domain) -> Map[Any]:
+    """Return the map that `older` was applied to: the values of q in a trace of move(f, q)."""
+    oldest = {variable(a): max((b for b in versions if variable(b) == variable(a)), key=len) for a in versions}
+    result = Map[Any]()
+    for a in versions:
+        gone = tau0.present(previous(oldest[variable(a)])) if variable(a) in moved else False
+        result |= _part(tau0, a, a, invert(gone))
+        result |= _part(tau0, previous(a), a, gone)
+    return result
+
+
+def _part(m: Map[Any], old: str, new: str, where: Any) -> Map[Any]:
+    mask = both(m.present(old), where)
+    if mask is False:
+        return Map()
+    return Map({new: m[old]}, {} if mask is True else {new: mask})

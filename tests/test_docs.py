@@ -1,0 +1,38 @@
+"""Every snippet in the README and the documentation runs, and every public name is documented."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import steelyard as sy
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_run(page: Path) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    exec("\n".join(snippets), {})
+
+
+def test_every_public_name_has_an_entry_in_the_reference() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    names = [name for name in vars(sy) if not name.startswith("_") and name not in _modules()]
+    names += [f"testing.{name}" for name in vars(sy.testing) if not name.startswith("_") and name not in _modules()]
+    assert not [name for name in names if f"`{name}`" not in reference]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def _modules() -> set[str]:
+    """The packages and modules of steelyard, which Python binds as attributes when they are imported."""
+    source = Path(sy.__file__).parent
+    return {path.stem for path in source.rglob("*.py")} - {"show", "check", "evaluate", "testing"} | {
+        path.name for path in source.iterdir() if path.is_dir() and path.name != "testing"
+    }
