@@ -1,20 +1,25 @@
 """Inference programming on JAX: properly weighted samplers, by construction."""
 
+from steelyard import algorithms as algorithms
+from steelyard import objectives as objectives
 from steelyard import testing as testing
 from steelyard.errors import AddressError as AddressError
 from steelyard.errors import ArgumentError as ArgumentError
+from steelyard.errors import CheckpointError as CheckpointError
 from steelyard.errors import GrammarError as GrammarError
 from steelyard.errors import ObservedKernelError as ObservedKernelError
 from steelyard.errors import SteelyardError as SteelyardError
 from steelyard.errors import WeightError as WeightError
 from steelyard.language.addresses import previous as previous
 from steelyard.language.combinators import compose as compose
+from steelyard.language.combinators import detach as detach
 from steelyard.language.combinators import extend as extend
 from steelyard.language.combinators import move as move
 from steelyard.language.combinators import prev as prev
 from steelyard.language.combinators import propose as propose
 from steelyard.language.combinators import rename as rename
 from steelyard.language.combinators import resample as resample
+from steelyard.language.combinators import stick_the_landing as stick_the_landing
 from steelyard.language.rewrite import marginal as marginal
 from steelyard.language.rewrite import target as target
 from steelyard.language.show import show as show
@@ -26,3 +31,7 @@ from steelyard.semantics.evaluate import evaluate as evaluate
 from steelyard.semantics.evaluate import log_density as log_density
 from steelyard.semantics.evaluation import Evaluation as Evaluation
 from steelyard.semantics.evaluation import LevelSummary as LevelSummary
+from steelyard.semantics.levels import Level as Level
+from steelyard.training.train import History as History
+from steelyard.training.train import TrainResult as TrainResult
+from steelyard.training.train import train as train

@@ -76,3 +76,13 @@ class WeightError(SteelyardError, ArithmeticError):
         ...     print("every particle has weight zero" in str(error))
         True
     """
+
+
+class CheckpointError(SteelyardError, OSError):
+    """A directory holds no checkpoint of this run, or a damaged one; it is left as it is.
+
+    Example:
+        >>> import steelyard as sy
+        >>> issubclass(sy.CheckpointError, sy.SteelyardError)
+        True
+    """

@@ -1,13 +1,16 @@
 """The combinators: functions that build programs and check the grammar at once."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import get_args
 
 from steelyard.errors import AddressError, ArgumentError, GrammarError
 from steelyard.language.addresses import check_address, variable
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
+    Kernel,
     Move,
     Prev,
     Program,
@@ -20,7 +23,8 @@ from steelyard.language.programs import (
     is_target,
     program,
 )
-from steelyard.types import Method
+from steelyard.language.rewrite import map_primitive
+from steelyard.types import Function, Method
 
 
 def extend(p: Programmable, f: Programmable) -> Extend:
@@ -82,7 +86,7 @@ def compose(q2: Programmable, q1: Programmable) -> Compose:
     return Compose(program(q2), program(q1))
 
 
-def propose(p: Programmable, q: Programmable) -> Propose:
+def propose(p: Programmable, q: Programmable, *, objective: Function | None = None) -> Propose:
     """Use the samples of q as proposals for p.
 
         c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- p(c0)[tau1]    c3, tau3, rho3, w3 <- marginal(p)(c0)[tau2]
@@ -96,6 +100,7 @@ def propose(p: Programmable, q: Programmable) -> Propose:
     Args:
         p: a target program: a callable, or an extend.
         q: any inference program, called with the same arguments as p.
+        objective: a function of the `Level` that is compared here, in place of the one that `evaluate` is given.
 
     Returns:
         An inference program for `marginal(p)`.
@@ -117,7 +122,7 @@ def propose(p: Programmable, q: Programmable) -> Propose:
     p, q = program(p), program(q)
     if not is_target(p):
         raise _grammar("propose(p, q)", "p", "a target program: a callable, or an extend", p, "propose(target, q)")
-    return Propose(p, q)
+    return Propose(p, q, objective)
 
 
 def resample(q: Programmable, *, method: Method = "systematic", threshold: float | None = None) -> Resample:
@@ -244,6 +249,58 @@ def move(f: Programmable, q: Programmable) -> Move:
     if not is_kernel(f):
         raise _grammar("move(f, q)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "compose(q2, q1)")
     return Move(f, q)
+
+
+def detach(q: Programmable) -> Kernel | Detach:
+    """Keep gradients from flowing out of a sampler, other than into the parameters of its densities.
+
+    Of a primitive program: no variable is reparameterised; objectives use score-function terms for them. Of an
+    inference program: values, trace and weights leave it under `stop_gradient`, and densities are evaluated again at
+    the detached values. Samples and weights are the same as without.
+
+    Args:
+        q: any program.
+
+    Returns:
+        The same kind of program as q.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def guide(s, m): return s.sample("z", dist.Normal(m, 1.0))
+        >>> value = lambda q: lambda m: sy.evaluate(q, jax.random.key(0), m, particles=3).value.mean()
+        >>> float(jax.grad(value(guide))(0.5)), float(jax.grad(value(sy.detach(guide)))(0.5))
+        (1.0, 0.0)
+    """
+    q = program(q)
+    return map_primitive(q, lambda f: replace(f, detached=True)) if is_kernel(q) else Detach(q)
+
+
+def stick_the_landing(f: Programmable) -> Kernel:
+    """Evaluate the densities of f with the parameters of its distributions under `stop_gradient`.
+
+    The gradient of a reverse KL divergence then has only its pathwise part. The part that is left out has expectation
+    zero, and a variance that does not vanish at the optimum (Roeder, Wu and Duvenaud, 2017).
+
+    Args:
+        f: a primitive program with reparameterised variables.
+
+    Returns:
+        A primitive program.
+
+    Raises:
+        GrammarError: f is not primitive.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def guide(s, m): s.sample("z", dist.Normal(m, 1.0))
+        >>> density = lambda q: lambda m: sy.log_density(q, {"z": 1.0}, m)
+        >>> float(jax.grad(density(guide))(0.5)), float(jax.grad(density(sy.stick_the_landing(guide)))(0.5))
+        (0.5, 0.0)
+    """
+    f = program(f)
+    if not is_kernel(f):
+        raise _grammar("stick_the_landing(f)", "f", "a primitive program", f, "stick_the_landing of its kernels")
+    return map_primitive(f, lambda g: replace(g, sticks=True))
 
 
 def _grammar(form: str, part: str, expected: str, got: Program, instead: str) -> GrammarError:

@@ -41,6 +41,13 @@ def draw(distribution: Distribution, key: Key) -> Any:
     return distribution.sample(key)
 
 
+def is_reparameterized(distribution: Any) -> bool:
+    """Tell whether gradients flow from a draw to the parameters of the distribution."""
+    if (has_rsample := getattr(distribution, "has_rsample", None)) is not None:
+        return bool(has_rsample)
+    return "FULLY_REPARAMETERIZED" in repr(getattr(distribution, "reparameterization_type", None))
+
+
 def log_prob(distribution: Distribution, value: Any) -> Any:
     """Return the log density of a value that this distribution drew: the sum of all that `log_prob` returns."""
     density = distribution.log_prob(value)

@@ -1,8 +1,8 @@
 """The grammar of inference programs: a syntax tree of frozen records.
 
-f ::= callable | rename(f, {...}) | prev(f)
+f ::= callable | rename(f, {...}) | prev(f) | detach(f) | stick_the_landing(f)
 p ::= f | extend(p, f)
-q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | rename(q, {...})
+q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) | rename(q, {...})
 """
 
 import inspect
@@ -17,9 +17,14 @@ from steelyard.types import Method
 
 @dataclass(frozen=True)
 class Primitive:
-    """f: a callable `f(s, *args) -> value`, written for one particle."""
+    """f: a callable `f(s, *args) -> value`, written for one particle.
+
+    detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way.
+    """
 
     f: Callable[..., Any]
+    detached: bool = False
+    sticks: bool = False
 
     @property
     def name(self) -> str:
@@ -82,6 +87,7 @@ class Propose:
 
     p: "Target"
     q: "Program"
+    objective: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,9 +107,16 @@ class Move:
     q: "Program"
 
 
+@dataclass(frozen=True)
+class Detach:
+    """detach(q): q, whose values and weights leave it without gradients."""
+
+    q: "Program"
+
+
 Kernel: TypeAlias = Primitive | Prev | Rename
 Target: TypeAlias = Kernel | Extend
-Program: TypeAlias = Target | Compose | Propose | Resample | Move
+Program: TypeAlias = Target | Compose | Propose | Resample | Move | Detach
 Programmable: TypeAlias = Program | Callable[..., Any]
 
 
@@ -131,7 +144,7 @@ def program(q: Programmable) -> Program:
         return Primitive(q)
     raise GrammarError(
         f"{q!r} is not a program. A program is a callable f(s, *args), or is made of such by extend, compose, "
-        f"propose, resample, move, prev and rename."
+        f"propose, resample, move, prev, rename, detach and stick_the_landing."
     )
 
 
@@ -139,7 +152,10 @@ def describe(q: Program) -> str:
     """Return the program as the expression that builds it, with the names of the primitive programs."""
     match q:
         case Primitive():
-            return q.name
+            name = f"stick_the_landing({q.name})" if q.sticks else q.name
+            return f"detach({name})" if q.detached else name
+        case Detach(inner):
+            return f"detach({describe(inner)})"
         case Prev(f):
             return f"prev({describe(f)})"
         case Rename(inner, _):
@@ -148,7 +164,7 @@ def describe(q: Program) -> str:
             return f"extend({describe(p)}, {describe(f)})"
         case Compose(q2, q1):
             return f"compose({describe(q2)}, {describe(q1)})"
-        case Propose(p, inner):
+        case Propose(p, inner, _):
             return f"propose({describe(p)}, {describe(inner)})"
         case Resample(inner, _, _):
             return f"resample({describe(inner)})"

@@ -1,11 +1,16 @@
-"""The two program transformations of the paper."""
+"""Program transformations: the two of the paper, and one that reaches every primitive program of a kernel."""
+
+from collections.abc import Callable
 
 from steelyard.errors import GrammarError
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
     Kernel,
     Move,
+    Prev,
+    Primitive,
     Program,
     Programmable,
     Propose,
@@ -57,7 +62,7 @@ def target(q: Programmable) -> Program:
         target(p) = p                           target(resample(q)) = target(q)
         target(propose(p, q)) = marginal(p)     target(compose(q2, q1)) = compose(target(q2), target(q1))
 
-    and likewise for move and rename.
+    and likewise for move, rename and detach.
 
     Args:
         q: any program.
@@ -74,7 +79,7 @@ def target(q: Programmable) -> Program:
     """
     q = program(q)
     match q:
-        case Propose(p, _):
+        case Propose(p, _, _):
             return marginal(p)
         case Resample(inner, _, _):
             return target(inner)
@@ -84,5 +89,20 @@ def target(q: Programmable) -> Program:
             return Move(f, target(inner))
         case Rename(inner, addresses):
             return Rename(target(inner), addresses)
+        case Detach(inner):
+            return target(inner)
         case _:
             return q
+
+
+def map_primitive(f: Kernel, change: Callable[[Primitive], Primitive]) -> Kernel:
+    """Return the kernel with its primitive program changed."""
+    match f:
+        case Primitive():
+            return change(f)
+        case Prev(inner):
+            return Prev(map_primitive(inner, change))
+        case Rename(inner, addresses) if is_kernel(inner):
+            return Rename(map_primitive(inner, change), addresses)
+        case _:
+            raise GrammarError(f"{describe(f)} is not a primitive program.")

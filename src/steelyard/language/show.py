@@ -6,6 +6,7 @@ from rich.tree import Tree
 
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
     Move,
     Prev,
@@ -15,6 +16,7 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    describe,
     program,
 )
 
@@ -56,7 +58,7 @@ def _branch(q: Program, role: str) -> Tree:
 def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
     match q:
         case Primitive():
-            return f"[green]{escape(q.name)}[/green]", []
+            return f"[green]{escape(describe(q))}[/green]", []
         case Prev(f):
             return "[bold]prev[/bold]", [("", f)]
         case Rename(inner, pairs):
@@ -65,10 +67,13 @@ def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
             return "[bold]extend[/bold]", [("target", p), ("kernel", f)]
         case Compose(q2, q1):
             return "[bold]compose[/bold]", [("first", q1), ("then", q2)]
-        case Propose(p, inner):
-            return "[bold]propose[/bold]", [("target", p), ("proposal", inner)]
+        case Propose(p, inner, objective):
+            aim = "" if objective is None else f" [dim]objective[/dim] {escape(getattr(objective, '__name__', '?'))}"
+            return f"[bold]propose[/bold]{aim}", [("target", p), ("proposal", inner)]
         case Resample(inner, method, threshold):
             when = "" if threshold is None else f" where ESS < {threshold:g} L"
             return f"[bold]resample[/bold] {method}{when}", [("", inner)]
+        case Detach(inner):
+            return "[bold]detach[/bold]", [("", inner)]
         case Move(f, inner):
             return "[bold]move[/bold]", [("first", inner), ("then", f)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,12 @@ from steelyard.language.distributions import (
     check_distribution,
     check_shape,
     draw,
+    is_reparameterized,
     log_prob,
     log_prob_anywhere,
 )
-from steelyard.maps import Map, both, select
+from steelyard.language.programs import Primitive
+from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask
 
 Draw = Callable[[str, Distribution], Any]
@@ -39,11 +41,16 @@ class State:
         (5,)
     """
 
-    def __init__(self, draw: Draw, given: Map[Any], place: str, *, concrete: bool) -> None:
+    def __init__(
+        self, draw: Draw, given: Map[Any], place: str, *, concrete: bool, detached: bool, sticks: bool
+    ) -> None:
         self._draw = draw
         self._given = given
         self._place = place
         self._concrete = concrete
+        self._detached = detached
+        self._sticks = sticks
+        self._score: Any = None
         self._present: Mask = True
         self._seen: set[str] = set()
         self._trace: dict[str, Any] = {}
@@ -67,18 +74,20 @@ class State:
         present, reused = self._present, self._given.present(address)
         if present is False:
             return _placeholder(distribution)
-        if reused is False:
-            value = self._draw(address, distribution)
-        else:
-            value = self._given[address]
-            check_shape(distribution, value, address, self._place)
-            if reused is not True:
-                value = select(reused, value, self._draw(address, distribution))
+        scored = self._detached or not is_reparameterized(distribution)
+        value = None if reused is True else stop_gradient(self._draw(address, distribution), scored)
+        if reused is not False:
+            proposed = stop_gradient(self._given[address], self._detached)
+            check_shape(distribution, proposed, address, self._place)
+            value = proposed if reused is True else select(reused, proposed, value)
         if present is not True:
             value = select(present, value, _placeholder(distribution))
-        density = log_prob if reused is False else log_prob_anywhere
         self._trace[address] = value
-        self._record(address, density(distribution, value))
+        density = log_prob if reused is False else log_prob_anywhere
+        log_density = density(self._landing(distribution, address), value)
+        self._record(address, log_density)
+        if scored and reused is not True:
+            self._add_score(select(both(present, invert(reused)), log_density, 0.0))
         return value
 
     def observe(self, address: str, distribution: Distribution | Any, value: Any) -> Any:
@@ -97,7 +106,7 @@ class State:
         """
         self._enter(address, distribution)
         if self._present is not False:
-            self._record(address, log_prob_anywhere(distribution, value))
+            self._record(address, log_prob_anywhere(self._landing(distribution, address), value))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -173,20 +182,50 @@ class State:
         if self._present is not True:
             self._masks[address] = self._present
 
+    def _landing(self, distribution: Any, address: str) -> Any:
+        """Return the distribution that the density is evaluated with."""
+        if not self._sticks:
+            return distribution
+        if jax.tree.structure(distribution) == jax.tree.structure(0):
+            raise ArgumentError(
+                f"{self._place}: stick_the_landing stops the gradients of parameters, but {distribution!r} at "
+                f"{address!r} is not a pytree that shows them. Register it with jax.tree_util, or use NumPyro's."
+            )
+        return stop_gradient(distribution)
+
+    def _add_score(self, log_density: Any) -> None:
+        self._score = log_density if self._score is None else self._score + log_density
+
     def _maps(self) -> tuple[Map[Any], Map[Any]]:
         masks = self._masks
         trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace})
         return trace, Map(self._log_density, masks)
 
 
-def run(
-    f: Callable[..., Any], args: tuple[Any, ...], draw: Draw, given: Map[Any], place: str, *, concrete: bool
-) -> tuple[Any, Map[Any], Map[Any]]:
-    """Run a program for one particle and return its value, trace and log densities."""
-    s = State(draw, given, place, concrete=concrete)
-    value = f(s, *args)
-    trace, log_density = s._maps()
-    return value, trace, log_density
+class Run(NamedTuple):
+    """What one particle of a primitive program gave.
+
+    `score` is the log density of the variables that were drawn and are not reparameterised; None, if there are none.
+    """
+
+    value: Any
+    trace: Map[Any]
+    log_density: Map[Any]
+    score: Any
+
+
+def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool) -> Run:
+    """Run a primitive program for one particle."""
+    s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks)
+    value = f.f(s, *args)
+    return Run(value, *s._maps(), s._score)
+
+
+def stop_gradient(tree: Any, really: bool = True) -> Any:
+    """Return a tree whose arrays carry no gradient."""
+    if not really:
+        return tree
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
 
 
 def _placeholder(distribution: Distribution) -> Any:

@@ -8,7 +8,7 @@ from jax.extend.core import Literal
 
 from steelyard.language.distributions import draw as draw_one
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
-from steelyard.language.state import run
+from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.semantics.engines import Vectorized
 from steelyard.semantics.evaluate import abstractly
@@ -80,7 +80,7 @@ class _Inspector(Vectorized):
             self._remarks += _compare(q, self._last[q.p], self._last[q.q])
         return e
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         result = super().primitive(f, c0, tau0)
         if any(c0.varies) and not _reads(f, c0):
             message = "never reads what it is given. A kernel usually depends on the particle that it moves."
@@ -139,8 +139,8 @@ def _reads(f: Primitive, c0: Values) -> bool:
         def draw(_: str, distribution: Any) -> Any:
             return draw_one(distribution, jax.random.key(0))
 
-        _, tau, rho = run(f.f, args, draw, Map(), f.place, concrete=False)
-        return tau, rho
+        result = run(f, args, draw, Map(), concrete=False)
+        return result.trace, result.log_density
 
     return _depends(densities, [one.leaves[i] for i in indices])
 

@@ -1,5 +1,7 @@
 """How primitive programs run: for all particles at once under `vmap`, one by one in Python, or at a given trace."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -8,14 +10,14 @@ import numpy as np
 
 from steelyard.language.distributions import draw
 from steelyard.language.programs import Primitive, Program
-from steelyard.language.state import run
+from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.particles.randomness import particle_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import rules
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
-from steelyard.types import Distribution, Key
+from steelyard.types import Distribution, Function, Key
 
 
 class _Levels:
@@ -28,6 +30,13 @@ class _Levels:
     def next(self) -> Key:
         self._count += 1
         return jax.random.fold_in(self._key, self._count)
+
+    @contextmanager
+    def unspent(self) -> Iterator[None]:
+        """Give back the keys that are used inside."""
+        before = self._count
+        yield
+        self._count = before
 
 
 class _Sites:
@@ -47,23 +56,28 @@ class _Sites:
 class Vectorized:
     """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
 
-    def __init__(self, key: Key, particles: int) -> None:
+    def __init__(self, key: Key, particles: int, objective: Function | None = None) -> None:
         self._levels = _Levels(key)
         self._particles = particles
         self.one = jnp.zeros(particles)
+        self.objective = objective
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        with self._levels.unspent():
+            return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         level = self._levels.next()
 
-        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Map[Any], Map[Any]]]:
-            value, tau, rho = run(f.f, args, _Sites(level, particle), given, f.place, concrete=False)
-            return value, (tau, rho)
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
+            value, *others = run(f, args, _Sites(level, particle), given, concrete=False)
+            return value, tuple(others)
 
-        c, (tau, rho) = run_for_each(one, c0, jnp.arange(self._particles), tau0)
-        return c, tau, rho
+        value, others = run_for_each(one, c0, jnp.arange(self._particles), tau0)
+        return Run(value, *others)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next(), method, self._particles)
@@ -72,18 +86,23 @@ class Vectorized:
 class Universal:
     """One particle after the other, in plain Python on concrete values: programs may branch, loop and recurse."""
 
-    def __init__(self, key: Key, particles: int) -> None:
+    def __init__(self, key: Key, particles: int, objective: Function | None = None) -> None:
         self._levels = _Levels(key)
         self._particles = particles
         self.one = np.zeros(particles)
+        self.objective = objective
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        with self._levels.unspent():
+            return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         level = self._levels.next()
         results = [
-            run(f.f, c0.of_particle(l), _Sites(level, l), tau0.of_particle(l), f.place, concrete=True)
+            run(f, c0.of_particle(l), _Sites(level, l), tau0.of_particle(l), concrete=True)
             for l in range(self._particles)
         ]
         return together(results)
@@ -97,27 +116,31 @@ class Single:
     """One particle at a given trace, without a particle axis. It draws nothing, and runs under any transformation."""
 
     one = 0.0
+    objective = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         def fixed(address: str, distribution: Distribution) -> Any:
             return draw(distribution, jax.random.key(0))
 
-        value, tau, rho = run(f.f, c0.tree, fixed, tau0, f.place, concrete=True)
-        return Values.shared(value), tau, rho
+        result = run(f, c0.tree, fixed, tau0, concrete=True)
+        return result._replace(value=Values.shared(result.value))
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
 
 
-def together(results: list[tuple[Any, Map[Any], Map[Any]]]) -> tuple[Values, Map[Any], Map[Any]]:
+def together(results: list[Run]) -> Run:
     """Join what single particles gave to one array per address, of Python objects and of log densities."""
-    values, traces, densities = zip(*results, strict=True)
-    tau = _gather(list(traces), object, None)
-    rho = _gather(list(densities), float, 0.0)
-    return Values.each(_array(list(values), object)), tau, rho
+    values, traces, densities, scores = map(list, zip(*results, strict=True))
+    score = None if all(x is None for x in scores) else np.array([0.0 if x is None else float(x) for x in scores])
+    tau, rho = _gather(traces, object, None), _gather(densities, float, 0.0)
+    return Run(Values.each(_array(values, object)), tau, rho, score)
 
 
 def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:

@@ -15,6 +15,7 @@ from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
 from steelyard.types import EngineName, Scalar, is_traced
 
@@ -25,6 +26,7 @@ def evaluate(
     *args: Any,
     particles: int,
     given: Mapping[str, Any] | None = None,
+    objective: Objective | None = None,
     engine: EngineName = "vectorized",
 ) -> Evaluation:
     """Evaluate a program: c, tau, rho, w <- q(args)[given].
@@ -38,6 +40,8 @@ def evaluate(
         particles: how many particles.
         given: a trace with the particle axis first, like `Evaluation.trace`, whose values are reused where q samples
             the same addresses. Inference programs are then evaluated as their target.
+        objective: a function of a `Level`, evaluated in every propose that does not carry its own; the sum is the loss.
+            It changes neither samples nor weights.
         engine: `vectorized` runs all particles at once in JAX; `universal` runs them one by one in Python, for
             programs that branch, loop or recurse on what they sampled.
 
@@ -64,11 +68,11 @@ def evaluate(
     _check_arguments(key, particles, engine)
     trace = None if given is None else _per_particle(given, particles)
     if engine == "universal":
-        out = _finish(_universal(q, key, args, particles, trace))
+        out = _finish(_universal(q, key, args, particles, trace, objective))
     else:
 
         def run(key: PRNGKeyArray) -> Evaluation:
-            return _finish(Vectorized(key, particles).run(q, Values.shared(args), trace))
+            return _finish(Vectorized(key, particles, objective).run(q, Values.shared(args), trace))
 
         if is_traced(key):
             return run(key)
@@ -159,8 +163,8 @@ def addresses(q: Programmable, *args: Any) -> Addresses:
         >>> def model(s, x):
         ...     z = s.sample("z", dist.Normal(0.0, 1.0))
         ...     s.observe("x", dist.Normal(z, 0.5), x)
-        >>> sy.addresses(model, 1.3)
-        Addresses(trace={'z'}, log_density={'x', 'z'})
+        >>> sy.addresses(model, 1.3).trace, sy.addresses(model, 1.3).observed
+        ({'z'}, {'x'})
     """
     q = program(q)
     out = abstractly(lambda key: Vectorized(key, 1).run(q, Values.shared(args)), q)
@@ -178,9 +182,11 @@ def abstractly(run: Any, q: Program) -> Any:
         ) from error
 
 
-def _universal(q: Program, key: Any, args: Any, particles: int, trace: Map[Any] | None) -> Evaluation:
+def _universal(
+    q: Program, key: Any, args: Any, particles: int, trace: Map[Any] | None, objective: Objective | None
+) -> Evaluation:
     given = None if trace is None else Map({a: _objects(v, particles) for a, v in trace.items()}, trace.masks)
-    out = Universal(key, particles).run(q, Values.shared(args), given)
+    out = Universal(key, particles, objective).run(q, Values.shared(args), given)
     return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 
 
@@ -192,7 +198,7 @@ def _objects(value: Any, particles: int) -> np.ndarray:
 
 
 def _finish(e: Evaluation) -> Evaluation:
-    return replace(e, marginal=None)
+    return replace(e, marginal=None, kernel=None)
 
 
 def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:

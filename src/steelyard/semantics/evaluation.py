@@ -28,6 +28,7 @@ class LevelSummary:
         ess: the effective sample size of the outgoing weights.
         max_weight: the largest normalised weight.
         ancestors: how many distinct particles were kept; all of them, where nothing was resampled.
+        loss: what the objective gave here; zero without one.
 
     Example:
         >>> import jax, steelyard as sy
@@ -41,20 +42,18 @@ class LevelSummary:
     ess: Scalar
     max_weight: Scalar
     ancestors: Any
+    loss: Any = 0.0
 
     @classmethod
-    def of(cls, label: str, before: LogWeights, after: LogWeights, ancestors: Any = None) -> "LevelSummary":
+    def of(
+        cls, label: str, before: LogWeights, after: LogWeights, *, ancestors: Any = None, loss: Any = 0.0
+    ) -> "LevelSummary":
         """Summarise a step from weights to weights."""
         with np.errstate(invalid="ignore"):
             increment = weights.log_mean(after) - weights.log_mean(before)
         kept = after.shape[-1] if ancestors is None else resampling.distinct(ancestors)
-        return cls(
-            label,
-            increment,
-            weights.effective_sample_size(after),
-            weights.normalize(after).max(axis=-1),
-            kept,
-        )
+        ess, largest = weights.effective_sample_size(after), weights.normalize(after).max(axis=-1)
+        return cls(label, increment, ess, largest, kept, loss)
 
 
 @jax.tree_util.register_dataclass
@@ -68,6 +67,10 @@ class Evaluation:
         log_weight: log w, properly weighted for the density that the program denotes.
         levels: a summary of each propose and resample, in the order in which they ran.
         ancestors: for each particle the index that it descends from; None where nothing was resampled.
+        loss: the sum of the objectives of all levels; zero without one.
+        score: the log density of the variables that were drawn and are not reparameterised; None without any.
+        kernel: of a compose or move, the evaluation of the program that ran last; for objectives.
+        fixed: whether no gradient flows into the values of the trace.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -86,6 +89,10 @@ class Evaluation:
     log_weight: LogWeights
     levels: tuple[LevelSummary, ...] = ()
     ancestors: Ancestors | None = None
+    loss: Any = 0.0
+    score: LogWeights | None = None
+    kernel: "Evaluation | None" = None
+    fixed: bool = field(default=False, metadata={"static": True})
     # Of an extended target: the evaluation of its marginal, which was made on the way.
     marginal: "Evaluation | None" = None
 
@@ -188,6 +195,8 @@ class Evaluation:
             log_density=self.log_density.reindex(ancestors),
             log_weight=self.log_weight[ancestors],
             ancestors=ancestors if self.ancestors is None else self.ancestors[ancestors],
+            score=None if self.score is None else self.score[ancestors],
+            kernel=None,
             marginal=None,
         )
 

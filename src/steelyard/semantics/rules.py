@@ -17,6 +17,7 @@ import numpy as np
 from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
     Move,
     Prev,
@@ -26,13 +27,16 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     describe,
+    is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
+from steelyard.language.state import Run, stop_gradient
 from steelyard.maps import Domain, Map, dom, log_product, select
 from steelyard.particles import resampling, weights
 from steelyard.particles.resampling import Noise
 from steelyard.semantics.conditions import check_disjoint, check_rename, check_unobserved
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
+from steelyard.semantics.levels import Fixed, Level, Objective
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import older, younger
 
@@ -47,11 +51,20 @@ class Engine(Protocol):
         """The log weights of particles of weight one."""
         ...
 
+    @property
+    def objective(self) -> Objective | None:
+        """What every propose that has no objective of its own contributes to the loss."""
+        ...
+
     def run(self, q: Program, c0: Values, tau0: Trace | None = None) -> Evaluation:
         """Evaluate a program, by its rule."""
         ...
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Trace) -> tuple[Values, Trace, Map[Any]]:
+    def at(self, q: Program, c0: Values, tau0: Trace) -> Evaluation:
+        """Evaluate a program at a trace that has all its variables, without using up randomness."""
+        ...
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Trace) -> Run:
         """Run a primitive program for every particle, under substitution."""
         ...
 
@@ -75,12 +88,14 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
             return compose(engine, q, c0, tau0)
         case Move():
             return move(engine, q, c0, tau0)
-        case Propose() | Resample() if tau0 is not None:
+        case Propose() | Resample() | Detach() if tau0 is not None:
             return engine.run(target(q), c0, tau0)
         case Propose():
             return propose(engine, q, c0)
         case Resample():
             return resample(engine, q, c0)
+        case Detach():
+            return detach(engine, q, c0)
 
 
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -92,9 +107,9 @@ def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> E
     c, tau, rho, w <- f(c0)[tau0]
     """
     tau0 = Map() if tau0 is None else tau0
-    c, tau, rho = engine.primitive(f, c0, tau0)
+    c, tau, rho, score = engine.primitive(f, c0, tau0)
     w = log_product(rho, dom(rho) - (dom(tau) - dom(tau0)), engine.one)
-    return Evaluation(c, tau, rho, w)
+    return Evaluation(c, tau, rho, w, score=score, fixed=f.detached)
 
 
 def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -114,6 +129,7 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
         e1.trace | e2.trace,
         e1.log_density | e2.log_density,
         e1.log_weight + e2.log_weight,
+        score=_sum(e1.score, e2.score),
         marginal=e1.marginal or e1,
     )
 
@@ -137,6 +153,10 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
         e2.log_weight + e1.log_weight,
         e1.levels + e2.levels,
         e1.ancestors,
+        loss=e1.loss + e2.loss,
+        score=_sum(e1.score, e2.score),
+        kernel=e2,
+        fixed=e1.fixed and e2.fixed,
     )
 
 
@@ -150,14 +170,30 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
     """
     e1 = engine.run(q.q, c0)
-    e2 = engine.run(q.p, c0.reindex(e1.ancestors) if e1.ancestors is not None else c0, e1.trace)
+    c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
+    e2 = engine.run(q.p, c0, e1.trace)
     e3 = e2.marginal or e2
     rho1, tau1, tau2 = e1.log_density, e1.trace, e2.trace
     u1 = log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)), engine.one)
     v = e2.log_weight - _zero_to_inf(u1)
     w = v + e1.log_weight
-    level = LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight, w)
-    return Evaluation(e3.values, e3.trace, e3.log_density, w, (*e1.levels, level), e1.ancestors)
+
+    objective = q.objective or engine.objective
+    kernel = e1 if is_kernel(q.q) else e1.kernel
+    level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2))
+    loss = 0.0 if objective is None else objective(level)
+    summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight, w, loss=loss)
+    return Evaluation(
+        e3.values,
+        e3.trace,
+        e3.log_density,
+        w,
+        (*e1.levels, summary),
+        e1.ancestors,
+        loss=e1.loss + loss,
+        score=_sum(e1.score, e2.score),
+        fixed=e1.fixed and not dom(tau2) - dom(tau1),
+    )
 
 
 def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
@@ -176,8 +212,30 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
         enough = weights.effective_sample_size(w1) >= q.threshold * size
         a = xp.where(enough, xp.arange(size), a)
         w2 = xp.where(enough, w1, w2)
-    level = LevelSummary.of("resample", w1, w2, a)
-    return replace(e1.reindex(a), log_weight=w2, levels=(*e1.levels, level))
+    summary = LevelSummary.of("resample", w1, w2, ancestors=a)
+    return replace(e1.reindex(a), log_weight=w2, levels=(*e1.levels, summary))
+
+
+def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
+    """Detach: the same samples and weights, from which no gradient flows.
+
+    c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- target(q)(c0)[stop(tau1)]
+    -------------------------------------------------------------------------------
+    stop(c2), tau2, rho2, stop(w1) <- detach(q)(c0)
+    """
+    e1 = engine.run(q.q, c0)
+    c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
+    e2 = engine.at(target(q.q), c0, stop_gradient(e1.trace))
+    return Evaluation(
+        stop_gradient(e2.values),
+        e2.trace,
+        e2.log_density,
+        stop_gradient(e1.log_weight),
+        e1.levels,
+        e1.ancestors,
+        loss=e1.loss,
+        fixed=True,
+    )
 
 
 def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -238,6 +296,13 @@ def _under(tau0: Trace, addresses: dict[str, str]) -> Trace:
 def _renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     new = addresses.__getitem__
     return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new))
+
+
+def _sum(first: Any, second: Any) -> Any:
+    """Return the sum of two scores, of which None is the empty one."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
 
 
 def _zero_to_inf(u: Any) -> Any:

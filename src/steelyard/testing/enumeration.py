@@ -10,7 +10,7 @@ import numpy as np
 
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Primitive, Program, Programmable, program
-from steelyard.language.state import run
+from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
@@ -66,16 +66,20 @@ class Enumerating:
         self._particles = particles
         self._branches: list[_Branch] = []
         self.one = np.zeros(particles)
+        self.objective = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         if not self._branches:
             return rules.evaluate(self, q, c0, tau0)
         return self.choose(lambda: merge(self.outcomes(lambda: rules.evaluate(self, q, c0, tau0))))
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> tuple[Values, Map[Any], Map[Any]]:
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         def one(index: int) -> Any:
             args, given = c0.of_particle(index), tau0.of_particle(index)
-            return run(f.f, args, self._draw, given, f.place, concrete=True)
+            return run(f, args, self._draw, given, concrete=True)
 
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)

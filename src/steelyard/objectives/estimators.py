@@ -1,0 +1,45 @@
+"""What estimators of gradients are made of."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.lax import stop_gradient
+
+from steelyard.maps import Domain, dom, log_product
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.levels import Level
+
+
+def with_gradient_of(value: Any, surrogate: Any) -> Any:
+    """Return a number that has this value, and the gradient of the surrogate."""
+    return stop_gradient(value) + surrogate - stop_gradient(surrogate)
+
+
+def normalized(log_weight: Any) -> Any:
+    """Return the self-normalised weights, through which no gradient flows."""
+    return stop_gradient(jax.nn.softmax(log_weight))
+
+
+def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> Any:
+    """Return the log of the product of all densities of an evaluation, but for those in a domain."""
+    if e is None:
+        return one
+    domain = dom(e.log_density)
+    return log_product(e.log_density, domain if without is None else domain - without, one)
+
+
+def incoming(level: Level, one: Any) -> Any:
+    """Return the log density of what came in: that of the proposal, without the addresses of its kernel."""
+    return log_joint(level.proposal, one, None if level.kernel is None else dom(level.kernel.log_density))
+
+
+def leave_one_out_mean(x: Any) -> Any:
+    """Return for each particle the average over the others; zero for a single particle."""
+    size = x.shape[-1]
+    return (x.sum(-1, keepdims=True) - x) / (size - 1) if size > 1 else jnp.zeros_like(x)
+
+
+def score_term(score: Any, signal: Any) -> Any:
+    """Return the surrogate whose gradient is sum_l signal_l grad score_l; zero without a score."""
+    return 0.0 if score is None else jnp.sum(stop_gradient(signal) * score)

@@ -1,0 +1,118 @@
+"""One level of a sampler, as objectives see it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from steelyard.language.programs import Propose, is_kernel
+from steelyard.language.rewrite import marginal, target
+from steelyard.language.state import stop_gradient
+from steelyard.maps import dom, log_product
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values
+from steelyard.types import LogWeights
+
+if TYPE_CHECKING:
+    from steelyard.semantics.rules import Engine
+
+
+@dataclass(frozen=True)
+class Level:
+    """What an objective compares: a proposal and a target, in the context of one propose.
+
+    Attributes:
+        proposal: the evaluation of q, with the densities rho_q.
+        target: the evaluation of p under substitution, with the densities rho_p, auxiliary variables included.
+        marginal: the evaluation of marginal(p) under substitution.
+        log_w: the incoming weights, log w.
+        log_v: the incremental weights, log v; the outgoing weights are w v.
+        kernel: the evaluation of the last program of q: of q itself if it is primitive, of the program that runs last
+            in a compose or move; None after a propose or resample.
+        fixed: the same evaluations with every value held fixed.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def guide(s): s.sample("z", dist.Normal(0.5, 1.0))
+        >>> def upper_bound(level): return -level.log_v.mean()
+        >>> out = sy.evaluate(sy.propose(model, guide), jax.random.key(0), particles=5, objective=upper_bound)
+        >>> bool(out.loss == -out.log_weight.mean())
+        True
+    """
+
+    proposal: Evaluation
+    target: Evaluation
+    marginal: Evaluation
+    log_w: LogWeights
+    log_v: LogWeights
+    kernel: Evaluation | None
+    fixed: "Fixed"
+
+    @property
+    def log_weight(self) -> LogWeights:
+        """The outgoing weights, log w + log v."""
+        return self.log_w + self.log_v
+
+    @property
+    def score(self) -> LogWeights | None:
+        """The log density of all variables that were drawn and are not reparameterised; None without any."""
+        scores = [e.score for e in (self.proposal, self.target) if e.score is not None]
+        return sum(scores[1:], start=scores[0]) if scores else None
+
+
+class Fixed:
+    """The evaluations of a level with every value under `stop_gradient`.
+
+    Gradients then reach the parameters of the densities and nothing else. Each is made when it is first asked for.
+    """
+
+    def __init__(self, engine: "Engine", q: Propose, c0: Values, e1: Evaluation, e2: Evaluation) -> None:
+        self._engine = engine
+        self._q = q
+        self._c0 = c0.map_varying(stop_gradient)
+        self._e1 = e1
+        self._e2 = e2
+        # Nothing to hold fixed: no gradient flows into the values as they are.
+        self._already = e1.fixed and not dom(e2.trace) - dom(e1.trace)
+
+    @cached_property
+    def proposal(self) -> Evaluation:
+        """target(q) at the values of the proposal: the density that q denotes."""
+        if self._e1.fixed:
+            return self._e1
+        return self._engine.at(target(self._q.q), self._c0, stop_gradient(self._e1.trace))
+
+    @cached_property
+    def target(self) -> Evaluation:
+        """p at the values of the target."""
+        if self._already:
+            return self._e2
+        return self._engine.at(self._q.p, self._c0, stop_gradient(self._e2.trace))
+
+    @cached_property
+    def marginal(self) -> Evaluation:
+        """marginal(p) at the values of the target."""
+        if self._already:
+            return self._e2.marginal or self._e2
+        return self._engine.at(marginal(self._q.p), self._c0, stop_gradient(self._e2.trace))
+
+    @property
+    def kernel(self) -> Evaluation | None:
+        """The last program of q at the values of the proposal."""
+        return self.proposal if is_kernel(self._q.q) else self.proposal.kernel
+
+    @property
+    def numerator(self) -> Any:
+        """The terms of the target in the incremental weight: all but the variables that the proposal lacks."""
+        rho2, tau2, tau1 = self.target.log_density, self._e2.trace, self._e1.trace
+        return log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)), self._engine.one)
+
+    @property
+    def denominator(self) -> Any:
+        """The terms of the proposal in the incremental weight: all but the variables that the target lacks."""
+        rho1, tau1, tau2 = self.proposal.log_density, self._e1.trace, self._e2.trace
+        return log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)), self._engine.one)
+
+
+Objective: TypeAlias = Callable[[Level], Any]

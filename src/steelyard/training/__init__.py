@@ -1,0 +1,1 @@
+"""Training: gradient steps in compiled chunks, with progress, checkpoints and a history."""

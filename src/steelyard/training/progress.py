@@ -1,0 +1,51 @@
+"""How training shows where it is: a bar in a terminal, lines elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+LINES = 20
+WINDOW = 100
+
+
+@contextmanager
+def reporter(steps: int, shown: bool) -> Iterator[Callable[[Any], None]]:
+    """Give a function that is to be called with the history so far."""
+    console = Console(stderr=True)
+    if not shown:
+        yield lambda history: None
+    elif console.is_terminal:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("compiling", total=steps)
+            yield lambda history: bar.update(task, completed=len(history), description=describe(history))
+    else:
+        yield _lines(steps, console)
+
+
+def _lines(steps: int, console: Console) -> Callable[[Any], None]:
+    printed = 0
+
+    def report(history: Any) -> None:
+        nonlocal printed
+        if len(history) >= steps or len(history) >= printed + steps / LINES:
+            printed = len(history)
+            console.print(f"step {printed} of {steps}: {describe(history)}", soft_wrap=True, highlight=False)
+
+    return report
+
+
+def describe(history: Any) -> str:
+    """Return the averages over the last steps as a line of text."""
+    recent = slice(-WINDOW, None)
+    parts = [
+        f"{name} {np.mean(values[recent]):.4g}"
+        for name, values in (("loss", history.loss), ("log Z", history.log_z), ("ESS", history.ess))
+    ]
+    if skipped := int(np.sum(history.skipped)):
+        parts.append(f"{skipped} steps skipped: gradient not finite")
+    return ", ".join(parts)
