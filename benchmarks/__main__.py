@@ -1,12 +1,19 @@
 """`python -m benchmarks`: every benchmark, or those named, as one table of ratios."""
 
 import argparse
+from collections.abc import Callable
 
-from benchmarks import filtering, importance
-from benchmarks.measure import table
 from rich.console import Console
 
-BENCHMARKS = {"importance": importance.run, "filtering": filtering.run}
+from benchmarks import filtering, importance, loop, training
+from benchmarks.measure import Row, table
+
+BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
+    "importance": importance.run,
+    "filtering": filtering.run,
+    "training": training.run,
+    "loop": loop.run,
+}
 
 
 def main() -> None:
@@ -16,10 +23,11 @@ def main() -> None:
     names = parser.parse_args().names
     if unknown := sorted(set(names) - set(BENCHMARKS)):
         parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
-    console, rows = Console(), []
+    console = Console()
+    rows: list[Row] = []
     for name in names or BENCHMARKS:
         with console.status(f"{name} ..."):
-            rows.append(BENCHMARKS[name]())
+            rows += BENCHMARKS[name]()
     console.print(table(rows))
 
 

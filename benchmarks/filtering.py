@@ -5,9 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from benchmarks.measure import Row, compare
 
 import steelyard as sy
+from benchmarks.measure import Row, compare
 
 PARTICLES, STEPS = 10_000, 50
 MEAN, PERSISTENCE, VOLATILITY = -0.5, 0.95, 0.3
@@ -51,12 +51,13 @@ def by_hand(key: Any, ys: Any) -> Any:
     return log_z, jnp.mean(x)
 
 
-def run() -> Row:
+def run() -> list[Row]:
     """Compare with the same algorithm in plain JAX."""
     ys = jnp.exp(-0.25) * jax.random.normal(jax.random.key(2), (STEPS,))
-    return compare(
+    row = compare(
         f"bootstrap filter, {STEPS} steps unrolled, {PARTICLES:,} particles",
         {"steelyard": steelyard, "hand-written JAX": by_hand},
         (jax.random.key(1), ys),
         "hand-written JAX",
     )
+    return [row]

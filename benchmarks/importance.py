@@ -5,9 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from benchmarks.measure import Row, compare
 
 import steelyard as sy
+from benchmarks.measure import Row, compare
 
 PARTICLES, WEIGHTS, POINTS = 100_000, 20, 500
 
@@ -39,14 +39,15 @@ def by_hand(key: Any, xs: Any, ys: Any) -> Any:
     return log_z, jax.nn.softmax(log_weight) @ w
 
 
-def run() -> Row:
+def run() -> list[Row]:
     """Compare with the same algorithm in plain JAX, after checking that both estimate the same."""
     k1, k2, k3 = jax.random.split(jax.random.key(0), 3)
     xs = jax.random.normal(k1, (POINTS, WEIGHTS))
     ys = (jax.random.uniform(k2, (POINTS,)) < jax.nn.sigmoid(xs @ jax.random.normal(k3, (WEIGHTS,)))).astype(float)
-    return compare(
+    row = compare(
         f"importance sampling, logistic regression, {PARTICLES:,} particles",
         {"steelyard": steelyard, "hand-written JAX": by_hand},
         (jax.random.key(1), xs, ys),
         "hand-written JAX",
     )
+    return [row]
