@@ -7,6 +7,7 @@ from steelyard.errors import AddressError as AddressError
 from steelyard.errors import ArgumentError as ArgumentError
 from steelyard.errors import CheckpointError as CheckpointError
 from steelyard.errors import GrammarError as GrammarError
+from steelyard.errors import LoopStructureError as LoopStructureError
 from steelyard.errors import ObservedKernelError as ObservedKernelError
 from steelyard.errors import SteelyardError as SteelyardError
 from steelyard.errors import WeightError as WeightError
@@ -19,6 +20,7 @@ from steelyard.language.combinators import prev as prev
 from steelyard.language.combinators import propose as propose
 from steelyard.language.combinators import rename as rename
 from steelyard.language.combinators import resample as resample
+from steelyard.language.combinators import scan as scan
 from steelyard.language.combinators import stick_the_landing as stick_the_landing
 from steelyard.language.rewrite import marginal as marginal
 from steelyard.language.rewrite import target as target

@@ -63,6 +63,22 @@ class ObservedKernelError(SteelyardError, ValueError):
     """
 
 
+class LoopStructureError(SteelyardError, ValueError):
+    """The step of a `scan` changes the addresses, shapes or types of the particles.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def start(s): return s.sample("z0", dist.Normal(0.0, 1.0))
+        >>> def grow(s, z): return s.sample("z1", dist.Normal(z, 1.0))
+        >>> try:
+        ...     q = sy.scan(lambda q, x: sy.compose(grow, q), start, None, length=3)
+        ...     sy.evaluate(q, jax.random.key(0), particles=2)
+        ... except sy.LoopStructureError as error:
+        ...     print("'z1'" in str(error))
+        True
+    """
+
+
 class WeightError(SteelyardError, ArithmeticError):
     """The weights carry no information: one is NaN, or all of them are zero.
 

@@ -1,8 +1,11 @@
 """The combinators: functions that build programs and check the grammar at once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
+
+import jax
+import numpy as np
 
 from steelyard.errors import AddressError, ArgumentError, GrammarError
 from steelyard.language.addresses import check_address, variable
@@ -18,6 +21,7 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
     describe,
     is_kernel,
     is_target,
@@ -225,8 +229,8 @@ def move(f: Programmable, q: Programmable) -> Move:
         ---------------------------------------------------------------------------------
         c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(f, q)(c0)
 
-    where `older` renames every version of a variable that f samples to its previous version. The weight does not
-    change unless f observes something: it is the `propose` around a move that reweights.
+    where `older` renames every version of a variable that f samples or observes to its previous version. The weight
+    does not change unless f observes something: it is the `propose` around a move that reweights.
 
     Args:
         f: a primitive program `f(s, value_of_q)`.
@@ -301,6 +305,59 @@ def stick_the_landing(f: Programmable) -> Kernel:
     if not is_kernel(f):
         raise _grammar("stick_the_landing(f)", "f", "a primitive program", f, "stick_the_landing of its kernels")
     return map_primitive(f, lambda g: replace(g, sticks=True))
+
+
+def scan(
+    step: Callable[[Program, Any], Programmable],
+    q: Programmable,
+    xs: Any,
+    *,
+    length: int | None = None,
+    unroll: int = 1,
+    keep: Sequence[str] | None = None,
+) -> Scan:
+    """Build the next inference program from the last, again and again.
+
+        q_0 = q        q_t = step(q_{t-1}, x_t)        scan(step, q, xs) = q_T
+
+    The step is traced and compiled once, whatever the length. Samples, weights, densities, losses and gradients are
+    those of the unrolled program. The levels of all steps are stacked.
+
+    Args:
+        step: `step(q, x) -> program`; for example one annealing level, one Gibbs sweep, one step of a filter.
+        q: the program to begin with. It must have the addresses, shapes and types that the step leaves.
+        xs: a pytree of arrays, whose first axis is the step; None, if steps do not differ.
+        length: how many steps, where xs is None.
+        unroll: how many steps to write out in a row: faster to run, slower to compile.
+        keep: for filters, whose variables grow in number. Only the newest version of each variable stays in the
+            trace, older ones are integrated out; those named here are recorded with the ancestry of the particles, for
+            `Evaluation.trajectories`. With None nothing is dropped.
+
+    Returns:
+        An inference program.
+
+    Raises:
+        ArgumentError: the length is not known.
+        LoopStructureError: when it runs, the step changes addresses, shapes or types.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, b): return s.sample("x", dist.Normal(b, 1.0))
+        >>> def kernel(s, x): return s.sample("x", dist.Normal(x, 0.5))
+        >>> def level(q, b):
+        ...     return sy.propose(sy.extend(lambda s: model(s, b), sy.prev(kernel)), sy.move(kernel, sy.resample(q)))
+        >>> q = sy.scan(level, lambda s: model(s, 0.0), jnp.linspace(0.1, 1.0, 20))
+        >>> out = sy.evaluate(q, jax.random.key(0), particles=1000)
+        >>> bool(abs(out.log_z) < 0.5), out.levels[0].ess.shape
+        (True, (20,))
+    """
+    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(xs)} | ({(length,)} if length is not None else set())
+    if len(sizes) != 1 or sizes == {()}:
+        raise ArgumentError(
+            f"scan: the arrays of xs need one first axis, the step, as long as `length` if that is given; their shapes "
+            f"are {[np.shape(x) for x in jax.tree.leaves(xs)]}, length={length!r}."
+        )
+    return Scan(step, program(q), xs, sizes.pop()[0], unroll, None if keep is None else tuple(keep))
 
 
 def _grammar(form: str, part: str, expected: str, got: Program, instead: str) -> GrammarError:

@@ -2,14 +2,16 @@
 
 f ::= callable | rename(f, {...}) | prev(f) | detach(f) | stick_the_landing(f)
 p ::= f | extend(p, f)
-q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) | rename(q, {...})
+q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) | rename(q, {...}) | scan(step, q, xs)
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard, get_args
+
+import jax
 
 from steelyard.errors import GrammarError
 from steelyard.types import Method
@@ -114,9 +116,39 @@ class Detach:
     q: "Program"
 
 
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """scan(step, q, xs): q, then step(q, x) of that, and so on for every x."""
+
+    step: "Callable[[Program, Any], Programmable]"
+    q: "Program"
+    xs: Any
+    length: int
+    unroll: int = 1
+    keep: tuple[str, ...] | None = None
+
+    def build(self, q: "Program", index: int) -> "Program":
+        """Return the program that the step with this index makes of q."""
+        return program(self.step(q, jax.tree.map(lambda x: x[index], self.xs)))
+
+    def unrolled_once(self) -> "Program":
+        """Return the program that this is: the last step of the scan over all but the last."""
+        if self.length == 0:
+            return self.q
+        xs = jax.tree.map(lambda x: x[:-1], self.xs)
+        return self.build(replace(self, xs=xs, length=self.length - 1), -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """Inside a step: the program so far, which has been evaluated already."""
+
+    evaluation: Any
+
+
 Kernel: TypeAlias = Primitive | Prev | Rename
 Target: TypeAlias = Kernel | Extend
-Program: TypeAlias = Target | Compose | Propose | Resample | Move | Detach
+Program: TypeAlias = Target | Compose | Propose | Resample | Move | Detach | Scan | Carried
 Programmable: TypeAlias = Program | Callable[..., Any]
 
 
@@ -156,6 +188,10 @@ def describe(q: Program) -> str:
             return f"detach({name})" if q.detached else name
         case Detach(inner):
             return f"detach({describe(inner)})"
+        case Scan():
+            return f"scan({getattr(q.step, '__name__', 'step')}, {describe(q.q)})"
+        case Carried():
+            return "..."
         case Prev(f):
             return f"prev({describe(f)})"
         case Rename(inner, _):

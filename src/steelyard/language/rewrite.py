@@ -16,6 +16,7 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
     describe,
     is_kernel,
     program,
@@ -91,8 +92,19 @@ def target(q: Programmable) -> Program:
             return Rename(target(inner), addresses)
         case Detach(inner):
             return target(inner)
+        case Scan():
+            return target(_remembering(q).unrolled_once())
         case _:
             return q
+
+
+def _remembering(q: Scan) -> Scan:
+    if q.keep is not None:
+        raise GrammarError(
+            f"{describe(q)}: this scan keeps only the newest version of each variable, so that its density would be an "
+            f"integral over the others. Leave keep out, scan(step, q, xs), where a density is needed."
+        )
+    return q
 
 
 def map_primitive(f: Kernel, change: Callable[[Primitive], Primitive]) -> Kernel:

@@ -5,6 +5,7 @@ from rich.markup import escape
 from rich.tree import Tree
 
 from steelyard.language.programs import (
+    Carried,
     Compose,
     Detach,
     Extend,
@@ -16,6 +17,7 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
     describe,
     program,
 )
@@ -75,5 +77,10 @@ def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
             return f"[bold]resample[/bold] {method}{when}", [("", inner)]
         case Detach(inner):
             return "[bold]detach[/bold]", [("", inner)]
+        case Scan():
+            inner = q.build(Carried(None), 0) if q.length else q.q
+            return f"[bold]scan[/bold] {q.length} times", [("first", q.q), ("then", inner)]
+        case Carried():
+            return "[dim]what came before[/dim]", []
         case Move(f, inner):
             return "[bold]move[/bold]", [("first", inner), ("then", f)]

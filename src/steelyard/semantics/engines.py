@@ -1,7 +1,7 @@
 """How primitive programs run: for all particles at once under `vmap`, one by one in Python, or at a given trace."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
@@ -9,34 +9,49 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.language.distributions import draw
-from steelyard.language.programs import Primitive, Program
+from steelyard.language.programs import Primitive, Program, Scan
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.particles.randomness import particle_key
 from steelyard.particles.resampling import Noise, draw_noise
-from steelyard.semantics import rules
+from steelyard.semantics import loops, rules
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key
 
 
 class _Levels:
-    """One key for each primitive program or resampling that runs, in order; one for each site of a program."""
+    """One key for each primitive program or resampling that runs, in order."""
 
     def __init__(self, key: Key) -> None:
         self._key = key
+        self._start: Any = 0
         self._count = 0
 
+    @property
+    def used(self) -> Any:
+        """How many keys were used."""
+        return self._start + self._count
+
     def next(self) -> Key:
-        self._count += 1
-        return jax.random.fold_in(self._key, self._count)
+        self.skip(1)
+        return jax.random.fold_in(self._key, self.used)
+
+    def skip(self, count: int) -> None:
+        """Use up keys without looking at them."""
+        self._count += count
 
     @contextmanager
-    def unspent(self) -> Iterator[None]:
-        """Give back the keys that are used inside."""
-        before = self._count
-        yield
-        self._count = before
+    def counting(self, start: Any) -> Iterator[Callable[[], int]]:
+        """Count from another number, and give a function that tells how many keys were used inside."""
+        before = self._start, self._count
+        self._start, self._count = start, 0
+        inside = []
+        try:
+            yield lambda: inside[0]
+        finally:
+            inside.append(self._count)
+            self._start, self._count = before
 
 
 class _Sites:
@@ -66,7 +81,7 @@ class Vectorized:
         return rules.evaluate(self, q, c0, tau0)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
-        with self._levels.unspent():
+        with self._levels.counting(self._levels.used):
             return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
@@ -78,6 +93,22 @@ class Vectorized:
 
         value, others = run_for_each(one, c0, jnp.arange(self._particles), tau0)
         return Run(value, *others)
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        return loops.rolled(self, q, e0, c0)
+
+    @property
+    def used(self) -> Any:
+        """How many keys were used."""
+        return self._levels.used
+
+    def skip(self, count: int) -> None:
+        """Use up keys without looking at them."""
+        self._levels.skip(count)
+
+    def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
+        """Count keys from another number."""
+        return self._levels.counting(start)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next(), method, self._particles)
@@ -96,7 +127,7 @@ class Universal:
         return rules.evaluate(self, q, c0, tau0)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
-        with self._levels.unspent():
+        with self._levels.counting(self._levels.used):
             return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
@@ -106,6 +137,9 @@ class Universal:
             for l in range(self._particles)
         ]
         return together(results)
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        return loops.unrolled(self, q, e0, c0)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         noise = draw_noise(self._levels.next(), method, self._particles)
@@ -130,6 +164,9 @@ class Single:
 
         result = run(f, c0.tree, fixed, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        raise TypeError("a target program has no loop")
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")

@@ -58,6 +58,31 @@ class LevelSummary:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Kept:
+    """The values of some variables at each step of a scan, and the ancestors that connect them."""
+
+    first: dict[str, Any]
+    values: dict[str, Any]
+    ancestors: Any
+    last: Any
+
+    def reindex(self, ancestors: Any) -> "Kept":
+        """Return the same values, as seen from particles that were resampled afterwards."""
+        return replace(self, last=self.last[ancestors])
+
+    def trajectories(self) -> dict[str, Any]:
+        """Follow the ancestors back from the last step to the first."""
+        xp = self.last.__array_namespace__()
+        index, columns = self.last, []
+        for ancestors, *now in zip(self.ancestors[::-1], *(v[::-1] for v in self.values.values()), strict=True):
+            columns.append([x[index] for x in now])
+            index = ancestors[index]
+        columns.append([x[index] for x in self.first.values()])
+        return {a: xp.stack(xs[::-1], axis=1) for a, xs in zip(self.values, zip(*columns, strict=True), strict=True)}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Evaluation:
     """The particles that a program gave: every array has the particle axis first.
 
@@ -93,6 +118,9 @@ class Evaluation:
     score: LogWeights | None = None
     kernel: "Evaluation | None" = None
     fixed: bool = field(default=False, metadata={"static": True})
+    # In a loop: the densities at detached values, which only the step before could evaluate.
+    at_rest: Map[Any] | None = None
+    kept: "Kept | None" = None
     # Of an extended target: the evaluation of its marginal, which was made on the way.
     marginal: "Evaluation | None" = None
 
@@ -196,9 +224,38 @@ class Evaluation:
             log_weight=self.log_weight[ancestors],
             ancestors=ancestors if self.ancestors is None else self.ancestors[ancestors],
             score=None if self.score is None else self.score[ancestors],
+            at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
+            kept=None if self.kept is None else self.kept.reindex(ancestors),
             kernel=None,
             marginal=None,
         )
+
+    def trajectories(self) -> dict[str, Any]:
+        """Return the whole history of each particle, of the variables that a `scan` was asked to keep.
+
+        Returns:
+            For each address an array with axes particle and step, the initial program's value first.
+
+        Raises:
+            ArgumentError: nothing was kept.
+
+        Example:
+            >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
+            >>> def start(s): return s.sample("z", dist.Normal(0.0, 1.0))
+            >>> def step(q, y):
+            ...     def transition(s, z):
+            ...         z = s.sample("z", dist.Normal(0.9 * z, 1.0))
+            ...         s.factor("y", -0.5 * (y - z) ** 2)
+            ...         return z
+            ...     return sy.move(transition, sy.resample(q))
+            >>> def first(s): s.factor("y", 0.0); return start(s)
+            >>> q = sy.scan(step, first, jnp.array([0.3, 0.1, -0.5]), keep=["z"])
+            >>> sy.evaluate(q, jax.random.key(0), particles=100).trajectories()["z"].shape
+            (100, 4)
+        """
+        if self.kept is None:
+            raise ArgumentError("trajectories: nothing was kept. Name the variables: scan(step, q, xs, keep=['z']).")
+        return self.kept.trajectories()
 
     def __repr__(self) -> str:
         return display.text(self)

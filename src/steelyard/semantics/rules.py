@@ -14,8 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from steelyard.errors import ArgumentError
 from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
+    Carried,
     Compose,
     Detach,
     Extend,
@@ -26,6 +28,7 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
     describe,
     is_kernel,
 )
@@ -68,6 +71,10 @@ class Engine(Protocol):
         """Run a primitive program for every particle, under substitution."""
         ...
 
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        """Evaluate the steps of a scan, from the evaluation of the program that it begins with."""
+        ...
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         """Draw what a resampler needs."""
         ...
@@ -88,7 +95,7 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
             return compose(engine, q, c0, tau0)
         case Move():
             return move(engine, q, c0, tau0)
-        case Propose() | Resample() | Detach() if tau0 is not None:
+        case Propose() | Resample() | Detach() | Scan() if tau0 is not None:
             return engine.run(target(q), c0, tau0)
         case Propose():
             return propose(engine, q, c0)
@@ -96,6 +103,10 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
             return resample(engine, q, c0)
         case Detach():
             return detach(engine, q, c0)
+        case Scan():
+            return engine.loop(q, engine.run(q.q, c0), c0)
+        case Carried():
+            return _carried(q, tau0)
 
 
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -221,15 +232,17 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
 
     c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- target(q)(c0)[stop(tau1)]
     -------------------------------------------------------------------------------
-    stop(c2), tau2, rho2, stop(w1) <- detach(q)(c0)
+    stop(c1), stop(tau1), rho2, stop(w1) <- detach(q)(c0)
     """
     e1 = engine.run(q.q, c0)
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    e2 = engine.at(target(q.q), c0, stop_gradient(e1.trace))
+    rho2 = e1.at_rest
+    if rho2 is None:
+        rho2 = engine.at(target(q.q), c0, stop_gradient(e1.trace)).log_density
     return Evaluation(
-        stop_gradient(e2.values),
-        e2.trace,
-        e2.log_density,
+        stop_gradient(e1.values),
+        stop_gradient(e1.trace),
+        rho2,
         stop_gradient(e1.log_weight),
         e1.levels,
         e1.ancestors,
@@ -261,23 +274,23 @@ def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Evaluation:
 
 
 def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
-    """Move: compose, where what f samples again replaces the old value.
+    """Move: compose, where what f samples or observes again replaces what was there.
 
         c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- f(c1)
         dom(older(rho1)) & dom(rho2) = {}
         -----------------------------------------------------------------------
         c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(f, q)(c0)
 
-    where `older` renames every version of a variable in dom(tau2) to its previous version.
+    where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
     e1 = engine.run(q.q, c0, tau0)
     e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
     if tau0 is not None:
         # Only now it is known which variables f samples, and so which of the values in tau0 are q's.
-        e1 = engine.run(q.q, c0, younger(tau0, dom(e1.trace), dom(e2.trace)))
+        e1 = engine.run(q.q, c0, younger(tau0, dom(e1.trace), dom(e2.log_density)))
         e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
-    tau1, rho1 = older(e1.trace, dom(e2.trace)), older(e1.log_density, dom(e2.trace))
-    check_disjoint(dom(e2.log_density) - dom(e2.trace), dom(rho1), q)
+    moved = dom(e2.log_density)
+    tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
     return Evaluation(
         e2.values,
         e2.trace | tau1,
@@ -285,6 +298,10 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
         e2.log_weight + e1.log_weight,
         e1.levels,
         e1.ancestors,
+        loss=e1.loss,
+        score=_sum(e1.score, e2.score),
+        kernel=e2,
+        fixed=e1.fixed and e2.fixed,
     )
 
 
@@ -296,6 +313,15 @@ def _under(tau0: Trace, addresses: dict[str, str]) -> Trace:
 def _renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     new = addresses.__getitem__
     return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new))
+
+
+def _carried(q: Carried, tau0: Trace | None) -> Evaluation:
+    if tau0 is None:
+        return q.evaluation
+    raise ArgumentError(
+        "scan: an objective asks for the density of the program so far at held values, which only the step before "
+        "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
+    )
 
 
 def _sum(first: Any, second: Any) -> Any:

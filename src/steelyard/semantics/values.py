@@ -47,6 +47,27 @@ class Values:
         leaves = tuple(function(x) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
         return Values(leaves, self.varies, self.structure)
 
+    def varying(self) -> list[Any]:
+        """Return the leaves that differ between particles."""
+        return [x for x, v in zip(self.leaves, self.varies, strict=True) if v]
+
+    def with_varying(self, leaves: list[Any]) -> "Values":
+        """Return the values with other leaves in the place of those that differ between particles."""
+        remaining = iter(leaves)
+        return Values(
+            tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True)),
+            self.varies,
+            self.structure,
+        )
+
+    def varying_like(self, other: "Values", particles: int) -> "Values":
+        """Return the values with a particle axis in every leaf that has one in the other."""
+        leaves = tuple(
+            jnp.broadcast_to(x, (particles, *np.shape(x))) if there and not here else x
+            for x, here, there in zip(self.leaves, self.varies, other.varies, strict=True)
+        )
+        return Values(leaves, tuple(a or b for a, b in zip(self.varies, other.varies, strict=True)), self.structure)
+
     def of_particle(self, index: int) -> Any:
         """Return the tree of one particle."""
         return self.map_varying(lambda leaf: leaf[index]).tree

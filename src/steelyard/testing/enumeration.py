@@ -9,12 +9,12 @@ import jax
 import numpy as np
 
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Primitive, Program, Programmable, program
+from steelyard.language.programs import Primitive, Program, Programmable, Scan, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
-from steelyard.semantics import rules
+from steelyard.semantics import loops, rules
 from steelyard.semantics.engines import together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -83,6 +83,9 @@ class Enumerating:
 
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        return loops.unrolled(self, q, e0, c0)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return self.choose(lambda: list(every_noise(method, normalize(log_weights))))

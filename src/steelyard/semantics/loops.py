@@ -1,0 +1,202 @@
+"""Scans: the same step again and again, traced and compiled once."""
+
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, Protocol, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.errors import LoopStructureError
+from steelyard.language.addresses import Previous
+from steelyard.language.programs import Carried, Detach, Program, Scan, describe, program
+from steelyard.language.rewrite import target
+from steelyard.language.state import stop_gradient
+from steelyard.maps import Domain, Map, dom
+from steelyard.semantics.evaluation import Evaluation, Kept
+from steelyard.semantics.values import Values
+
+
+class Engine(Protocol):
+    """What a loop asks of an engine."""
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        """Evaluate a program."""
+        ...
+
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        """Evaluate a program at a trace."""
+        ...
+
+
+class Step(NamedTuple):
+    """What one step leaves: particles and the arguments that belong to them, and what is recorded of it."""
+
+    evaluation: Evaluation
+    arguments: Values
+    levels: Any
+    kept: dict[str, Any]
+    ancestors: Any
+
+
+def advance(engine: Engine, q: Scan, built: Program, before: Evaluation, arguments: Values) -> Step:
+    """Evaluate one step, from particles that the step knows as `Carried`."""
+    after = engine.run(built, arguments)
+    if after.ancestors is not None:
+        arguments = arguments.reindex(after.ancestors)
+    new = after if q.keep is None else _newest(after)
+    if before.at_rest is not None:
+        at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
+        new = replace(new, at_rest=at_rest)
+    kept = {a: new.trace[a] for a in q.keep or ()}
+    return Step(_carry(new), arguments, after.levels, kept, after.ancestors)
+
+
+def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
+    """Return the particles and the arguments that go into the first step."""
+    arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
+    carried = _carry(e0)
+    if q.length and _detaches(q.build(Carried(None), 0)):
+        at_rest = engine.at(target(q.q), arguments, stop_gradient(e0.trace)).log_density
+        carried = replace(carried, at_rest=at_rest)
+    return carried, arguments
+
+
+def finish(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: Kept | None) -> Evaluation:
+    """Return the evaluation of the whole scan."""
+    if e0.ancestors is not None:
+        ancestors = e0.ancestors if ancestors is None else e0.ancestors[ancestors]
+    return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, kept=kept)
+
+
+def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+    """Evaluate a scan step by step, in Python."""
+    carried, arguments = begin(engine, q, e0, c0)
+    index = np.arange(e0.particles)
+    levels, values, steps = (), [], []
+    cumulative = index
+    for number in range(q.length):
+        step = advance(engine, q, q.build(Carried(carried), number), carried, arguments)
+        carried, arguments = step.evaluation, step.arguments
+        ancestors = index if step.ancestors is None else step.ancestors
+        cumulative = cumulative[ancestors]
+        levels += step.levels
+        values.append(step.kept)
+        steps.append(ancestors)
+    kept = None
+    if q.keep is not None:
+        columns = {a: np.stack([np.asarray(v[a]) for v in values]) for a in q.keep}
+        kept = Kept({a: e0.trace[a] for a in q.keep}, columns, np.stack(steps), index)
+    return finish(q, e0, carried, levels, cumulative, kept)
+
+
+def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+    """Evaluate a scan with `lax.scan`: same keys, samples and weights as if it were written out."""
+    if q.length == 0:
+        return e0
+    carried, arguments = begin(engine, q, e0, c0)
+    first = jax.tree.map(lambda x: x[0], q.xs)
+    index = jnp.arange(e0.particles)
+
+    def step(e: Evaluation, arguments: Values, x: Any) -> Step:
+        return advance(engine, q, program(q.step(Carried(e), x)), e, arguments)
+
+    # Traced once to see what a step leaves, and how many keys it uses.
+    with engine.counting(0) as used:
+        after = jax.eval_shape(step, carried, arguments, first)
+    resamples = after.ancestors is not None
+    carried = _alike(carried, after.evaluation, engine.one)
+    _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
+    start, keys = engine.used, used()
+
+    def body(carry: Any, now: Any) -> Any:
+        (e, own, cumulative), (number, x) = carry, now
+        with engine.counting(start + number * keys):
+            done = step(e, arguments.with_varying(own), x)
+        new = _alike(done.evaluation, e, engine.one)
+        if resamples:
+            cumulative = cumulative[done.ancestors]
+        record = done.levels, done.kept, done.ancestors if q.keep is not None else None
+        return (new, done.arguments.varying(), cumulative), record
+
+    carry = carried, arguments.varying(), index if resamples else None
+    (last, _, cumulative), (levels, values, steps) = jax.lax.scan(
+        body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
+    )
+    engine.skip(q.length * keys)
+    kept = None
+    if q.keep is not None:
+        steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
+        kept = Kept({a: e0.trace[a] for a in q.keep}, values, steps, index)
+    return finish(q, e0, last, levels, cumulative, kept)
+
+
+def _carry(e: Evaluation) -> Evaluation:
+    """Return what goes round in a loop: the particles, without what only concerns the step that made them."""
+    loss = jnp.asarray(e.loss, float) if isinstance(e.log_weight, jax.Array) else e.loss
+    return Evaluation(e.values, e.trace, e.log_density, e.log_weight, loss=loss, score=e.score, at_rest=e.at_rest)
+
+
+def _newest(e: Evaluation) -> Evaluation:
+    def newest(m: Map[Any]) -> Map[Any]:
+        return m.restrict(Domain({a: True for a in m if not isinstance(a, Previous)}))
+
+    return replace(e, trace=newest(e.trace), log_density=newest(e.log_density))
+
+
+def _alike(e: Evaluation, other: Evaluation, one: Any) -> Evaluation:
+    """Return e with an array wherever the other has one that differs between particles."""
+    score = one if e.score is None and other.score is not None else e.score
+    values = e.values
+    if values.structure == other.values.structure:
+        values = values.varying_like(other.values, e.particles)
+    return replace(e, score=score, values=values)
+
+
+def _detaches(q: Program) -> bool:
+    """Tell whether a step detaches the program so far."""
+    if isinstance(q, Detach) and _contains_carried(q):
+        return True
+    return any(_detaches(part) for part in _parts(q))
+
+
+def _contains_carried(q: Program) -> bool:
+    return isinstance(q, Carried) or any(_contains_carried(part) for part in _parts(q))
+
+
+def _parts(q: Program) -> list[Program]:
+    values = (getattr(q, f.name) for f in fields(q))
+    return [value for value in values if isinstance(value, get_args(Program))]
+
+
+def _check_structure(q: Scan, before: Evaluation, after: Evaluation) -> None:
+    differences = [
+        *_compare("samples", dict(before.trace), dict(after.trace)),
+        *_compare("has a density at", dict(before.log_density), dict(after.log_density)),
+    ]
+    if before.values.structure != after.values.structure:
+        differences.append(f"returns {after.values.structure} in place of {before.values.structure}")
+    else:
+        differences += _compare("returns", *({"value": list(e.values.leaves)} for e in (before, after)))
+    if dom(before.trace).keys() == dom(after.trace).keys() and set(before.trace.masks) != set(after.trace.masks):
+        differences.append("changes which variables are present in all particles")
+    if differences:
+        raise LoopStructureError(
+            f"{describe(q)}: a step must leave the addresses, shapes and types that it finds, but it\n"
+            + "".join(f"  {difference}\n" for difference in differences)
+            + "Use move(f, q) for variables that are sampled again, with prev(f) in the target, or keep=[...] for a "
+            "filter; begin with a program that has the addresses of the step; or write the loop out in Python."
+        )
+
+
+def _compare(verb: str, before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    lines = [f"no longer {verb} {a!r}" for a in before if a not in after]
+    lines += [f"{verb} {a!r}, which was not there before" for a in after if a not in before]
+    for a in before:
+        if a in after and (old := _types(before[a])) != (new := _types(after[a])):
+            lines.append(f"{verb} {a!r} of {new} in place of {old}")
+    return lines
+
+
+def _types(tree: Any) -> str:
+    return ", ".join(f"{np.result_type(x)}{list(np.shape(x))}" for x in jax.tree.leaves(tree))
