@@ -125,9 +125,11 @@ class Map(Mapping[str, T], Generic[T]):
         return Map({a: self.values_at[a] for a in inside}, {a: m for a, m in inside.items() if m is not True})
 
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
-        values = [(jax.tree_util.DictKey(a), v) for a, v in self.values_at.items()]
-        masks = [(jax.tree_util.GetAttrKey(f"present({a})"), m) for a, m in self.masks.items()]
-        return values + masks, (tuple(self.values_at), tuple(self.masks))
+        # In order of addresses, so that maps with the same domain have the same structure.
+        names, masked = tuple(sorted(self.values_at)), tuple(sorted(self.masks))
+        values = [(jax.tree_util.DictKey(a), self.values_at[a]) for a in names]
+        masks = [(jax.tree_util.GetAttrKey(f"present({a})"), self.masks[a]) for a in masked]
+        return values + masks, (names, masked)
 
     @classmethod
     def tree_unflatten(cls, addresses: Any, children: Any) -> "Map[T]":

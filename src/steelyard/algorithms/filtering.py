@@ -1,16 +1,30 @@
-"""Sequential Monte Carlo: a program for each step, which samples a state and observes a datum."""
+"""Sequential Monte Carlo: a program for each step, which samples a state and observes a datum.
 
-from collections.abc import Sequence
-from typing import Any
+The steps are a sequence of programs, each with addresses of its own, whose trace is the whole trajectory; or a function
+that makes them of data: then they are one `scan`, which keeps only the newest state and what it is asked to keep.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from steelyard import objectives
 from steelyard.errors import ArgumentError
-from steelyard.language.combinators import compose, detach, propose, resample
+from steelyard.language.combinators import compose, detach, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.types import Function
 
+Steps: TypeAlias = Sequence[Programmable] | Callable[[Any], Programmable]
 
-def smc(steps: Sequence[Programmable], proposals: Sequence[Programmable] | None = None, **options: Any) -> Program:
+
+def smc(
+    steps: Steps,
+    proposals: Steps | None = None,
+    over: Any = None,
+    *,
+    initial: Programmable | None = None,
+    keep: Sequence[str] = (),
+    **options: Any,
+) -> Program:
     """Sequential Monte Carlo: the bootstrap filter, or a guided filter if there are proposals.
 
         q_t = compose(step_t, resample(q_{t-1}))                        bootstrap
@@ -18,15 +32,20 @@ def smc(steps: Sequence[Programmable], proposals: Sequence[Programmable] | None 
 
     Args:
         steps: a program for each step. The first is called with the arguments of the whole, each of the others with
-            the value of the one before it. Addresses differ from step to step.
-        proposals: for each step a program that proposes its unobserved variables, called with the same arguments.
+            the value of the one before it. Addresses differ from step to step. Or a function `steps(x)` that makes
+            them, with the same addresses at each step.
+        proposals: for each step a program that proposes its unobserved variables, called with the same arguments; or
+            a function.
+        over: what the functions are called with: a pytree whose first axis is the step, such as the data.
+        initial: with functions, the program before the first step; it must have the addresses of a step.
+        keep: with functions, the variables to record, for `Evaluation.trajectories`.
         **options: `method` and `threshold` of `resample`.
 
     Returns:
         An inference program for the composition of all steps. The last step is not resampled.
 
     Raises:
-        ArgumentError: there is not one proposal for each step.
+        ArgumentError: there is not one proposal for each step, or functions are given without data.
 
     References:
         Gordon, Salmond and Smith (1993); Doucet and Johansen (2009).
@@ -43,10 +62,18 @@ def smc(steps: Sequence[Programmable], proposals: Sequence[Programmable] | None 
         >>> [level.label for level in out.levels]
         ['resample', 'resample', 'resample']
     """
-    return _filter(steps, proposals, None, **options)
+    return _filter(steps, proposals, None, over, initial, keep, **options)
 
 
-def vsmc(steps: Sequence[Programmable], proposals: Sequence[Programmable], **options: Any) -> Program:
+def vsmc(
+    steps: Steps,
+    proposals: Steps,
+    over: Any = None,
+    *,
+    initial: Programmable | None = None,
+    keep: Sequence[str] = (),
+    **options: Any,
+) -> Program:
     """Variational sequential Monte Carlo: a guided filter, trained with the bound that it computes.
 
         loss = -E[log Z],    log Z = sum_t log mean_l v_t^l
@@ -55,8 +82,11 @@ def vsmc(steps: Sequence[Programmable], proposals: Sequence[Programmable], **opt
     score of the ancestors is left out, as is usual, which makes the gradient biased.
 
     Args:
-        steps: a program for each step.
-        proposals: for each step a program that proposes its unobserved variables.
+        steps: a program for each step, or a function that makes them, as for `smc`.
+        proposals: for each step a program that proposes its unobserved variables, or a function.
+        over: what the functions are called with.
+        initial: with functions, the program before the first step.
+        keep: with functions, the variables to record.
         **options: `method` of `resample`.
 
     Returns:
@@ -78,15 +108,26 @@ def vsmc(steps: Sequence[Programmable], proposals: Sequence[Programmable], **opt
     """
     if options.get("threshold") is not None:
         raise ArgumentError("vsmc resamples at every step: its objective is the bound only then. Leave threshold out.")
-    return _filter(steps, proposals, objectives.iwae, **options)
+    return _filter(steps, proposals, objectives.iwae, over, initial, keep, **options)
 
 
-def nasmc(steps: Sequence[Programmable], proposals: Sequence[Programmable], **options: Any) -> Program:
+def nasmc(
+    steps: Steps,
+    proposals: Steps,
+    over: Any = None,
+    *,
+    initial: Programmable | None = None,
+    keep: Sequence[str] = (),
+    **options: Any,
+) -> Program:
     """Neural adaptive sequential Monte Carlo: a guided filter, trained with wake updates at every step.
 
     Args:
-        steps: a program for each step.
-        proposals: for each step a program that proposes its unobserved variables.
+        steps: a program for each step, or a function that makes them, as for `smc`.
+        proposals: for each step a program that proposes its unobserved variables, or a function.
+        over: what the functions are called with.
+        initial: with functions, the program before the first step.
+        keep: with functions, the variables to record.
         **options: `method` and `threshold` of `resample`.
 
     Returns:
@@ -106,20 +147,39 @@ def nasmc(steps: Sequence[Programmable], proposals: Sequence[Programmable], **op
         >>> len(out.levels)
         1
     """
-    return _filter(steps, [detach(g) for g in proposals], objectives.rws, **options)
+
+    def held(x: Any) -> Programmable:
+        return detach(proposals(x))  # pyright: ignore[reportCallIssue]
+
+    return _filter(
+        steps,
+        held if callable(proposals) else [detach(g) for g in proposals],
+        objectives.rws,
+        over,
+        initial,
+        keep,
+        **options,
+    )
 
 
 def _filter(
-    steps: Sequence[Programmable], proposals: Sequence[Programmable] | None, objective: Function | None, **options: Any
+    steps: Any, proposals: Any, objective: Function | None, over: Any, initial: Any, keep: Sequence[str], **options: Any
 ) -> Program:
+    def part(p: Programmable, g: Programmable | None) -> Programmable:
+        return p if g is None else propose(p, g, objective=objective)
+
+    if callable(steps):
+        if over is None or initial is None:
+            raise ArgumentError("a filter whose steps are a function needs the data, over=..., and initial=...")
+
+        def step(q: Program, x: Any) -> Program:
+            return move(part(steps(x), proposals and proposals(x)), resample(q, **options))
+
+        return scan(step, initial, over, keep=keep)
     if not steps or proposals is not None and len(proposals) != len(steps):
         raise ArgumentError(f"{len(steps)} steps need one proposal each, got {len(proposals or ())}.")
-    parts = (
-        steps
-        if proposals is None
-        else [propose(p, g, objective=objective) for p, g in zip(steps, proposals, strict=True)]
-    )
+    parts = [part(p, g) for p, g in zip(steps, proposals or [None] * len(steps), strict=True)]
     q = program(parts[0])
-    for part in parts[1:]:
-        q = compose(part, resample(q, **options))
+    for later in parts[1:]:
+        q = compose(later, resample(q, **options))
     return q

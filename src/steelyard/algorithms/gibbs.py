@@ -1,10 +1,10 @@
-"""Population Gibbs samplers: sweeps of kernels, each of which updates a block of variables."""
+"""Population Gibbs samplers: sweeps of kernels, each of which updates a block of variables; one `scan` over sweeps."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from steelyard import objectives
-from steelyard.language.combinators import detach, extend, move, prev, propose, resample
+from steelyard.language.combinators import detach, extend, move, prev, propose, resample, scan
 from steelyard.language.programs import Program, Programmable
 
 
@@ -35,14 +35,16 @@ def gibbs(
         >>> def update_a(s, value): s.sample("a", dist.Normal(0.0, 1.2))
         >>> def update_b(s, value): s.sample("b", dist.Normal(0.1, 1.0))
         >>> q = sy.algorithms.gibbs(target, target, [update_a, update_b], sweeps=2)
-        >>> len(sy.evaluate(q, jax.random.key(0), particles=10).levels)
-        9
+        >>> [level.ess.shape for level in sy.evaluate(q, jax.random.key(0), particles=10).levels]
+        [(), (2,), (2,), (2,), (2,)]
     """
-    q = propose(target, initial)
-    for _ in range(sweeps):
+
+    def sweep(q: Program, _: Any) -> Program:
         for kernel in kernels:
             q = propose(extend(target, prev(kernel)), move(kernel, resample(q, **options)))
-    return q
+        return q
+
+    return scan(sweep, propose(target, initial), None, length=sweeps)
 
 
 def apg(
@@ -68,12 +70,14 @@ def apg(
         >>> def target(s): return s.sample("a", dist.Normal(0.0, 1.0)), s.sample("b", dist.Normal(0.0, 1.0))
         >>> def update_a(s, value): s.sample("a", dist.Normal(0.0, 1.2))
         >>> q = sy.algorithms.apg(target, target, [update_a], sweeps=2)
-        >>> len(sy.evaluate(q, jax.random.key(0), particles=10).levels)
-        5
+        >>> [level.loss.shape for level in sy.evaluate(q, jax.random.key(0), particles=10).levels]
+        [(), (2,), (2,)]
     """
-    q = propose(target, detach(initial), objective=objectives.apg)
-    for _ in range(sweeps):
+
+    def sweep(q: Program, _: Any) -> Program:
         for kernel in kernels:
             before = detach(resample(q, **options))
             q = propose(extend(target, prev(kernel)), move(detach(kernel), before), objective=objectives.apg)
-    return q
+        return q
+
+    return scan(sweep, propose(target, detach(initial), objective=objectives.apg), None, length=sweeps)

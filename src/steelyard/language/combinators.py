@@ -222,25 +222,22 @@ def prev(f: Programmable) -> Prev:
     return Prev(f)
 
 
-def move(f: Programmable, q: Programmable) -> Move:
-    """Run q, then f on its value; what f samples again replaces the old value, which stays as its previous version.
+def move(q2: Programmable, q1: Programmable) -> Move:
+    """Run q1, then q2 on its value; what q2 samples again replaces the old value, which stays as its previous version.
 
-        c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- f(c1)
+        c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
         ---------------------------------------------------------------------------------
-        c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(f, q)(c0)
+        c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(q2, q1)(c0)
 
-    where `older` renames every version of a variable that f samples or observes to its previous version. The weight
-    does not change unless f observes something: it is the `propose` around a move that reweights.
+    where `older` renames every version of a variable that q2 samples or observes to its previous version. The weight
+    does not change unless q2 is weighted: it is the `propose` around a move that reweights.
 
     Args:
-        f: a primitive program `f(s, value_of_q)`.
-        q: any inference program.
+        q2: the program that runs last, as `q2(s, value_of_q1)`; most often a kernel.
+        q1: the program that runs first.
 
     Returns:
         An inference program.
-
-    Raises:
-        GrammarError: f is not primitive.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -249,10 +246,7 @@ def move(f: Programmable, q: Programmable) -> Move:
         >>> sorted(sy.evaluate(sy.move(kernel, q), jax.random.key(0), particles=2).trace)
         ['v', 'v′']
     """
-    f, q = program(f), program(q)
-    if not is_kernel(f):
-        raise _grammar("move(f, q)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "compose(q2, q1)")
-    return Move(f, q)
+    return Move(program(q2), program(q1))
 
 
 def detach(q: Programmable) -> Kernel | Detach:

@@ -103,10 +103,10 @@ class Resample:
 
 @dataclass(frozen=True)
 class Move:
-    """move(f, q): q, then f on its value, which replaces what it samples again."""
+    """move(q2, q1): q1, then q2 on its value, which replaces what it samples again."""
 
-    f: "Kernel"
-    q: "Program"
+    q2: "Program"
+    q1: "Program"
 
 
 @dataclass(frozen=True)
@@ -204,5 +204,5 @@ def describe(q: Program) -> str:
             return f"propose({describe(p)}, {describe(inner)})"
         case Resample(inner, _, _):
             return f"resample({describe(inner)})"
-        case Move(f, inner):
-            return f"move({describe(f)}, {describe(inner)})"
+        case Move(q2, q1):
+            return f"move({describe(q2)}, {describe(q1)})"

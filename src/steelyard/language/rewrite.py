@@ -86,8 +86,8 @@ def target(q: Programmable) -> Program:
             return target(inner)
         case Compose(q2, q1):
             return Compose(target(q2), target(q1))
-        case Move(f, inner):
-            return Move(f, target(inner))
+        case Move(q2, q1):
+            return Move(target(q2), target(q1))
         case Rename(inner, addresses):
             return Rename(target(inner), addresses)
         case Detach(inner):

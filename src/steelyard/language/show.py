@@ -82,5 +82,5 @@ def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
             return f"[bold]scan[/bold] {q.length} times", [("first", q.q), ("then", inner)]
         case Carried():
             return "[dim]what came before[/dim]", []
-        case Move(f, inner):
-            return "[bold]move[/bold]", [("first", inner), ("then", f)]
+        case Move(q2, q1):
+            return "[bold]move[/bold]", [("first", q1), ("then", q2)]

@@ -199,4 +199,6 @@ def _compare(verb: str, before: dict[str, Any], after: dict[str, Any]) -> list[s
 
 
 def _types(tree: Any) -> str:
-    return ", ".join(f"{np.result_type(x)}{list(np.shape(x))}" for x in jax.tree.leaves(tree))
+    return ", ".join(
+        f"{jnp.asarray(x).dtype if np.isscalar(x) else x.dtype}{list(np.shape(x))}" for x in jax.tree.leaves(tree)
+    )

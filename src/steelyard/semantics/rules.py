@@ -157,18 +157,7 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
     e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
     e1 = e1.reindex(e2.ancestors)
     check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
-    return Evaluation(
-        e2.values,
-        e2.trace | e1.trace,
-        e2.log_density | e1.log_density,
-        e2.log_weight + e1.log_weight,
-        e1.levels + e2.levels,
-        e1.ancestors,
-        loss=e1.loss + e2.loss,
-        score=_sum(e1.score, e2.score),
-        kernel=e2,
-        fixed=e1.fixed and e2.fixed,
-    )
+    return _joined(e2, e1)
 
 
 def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
@@ -274,31 +263,35 @@ def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Evaluation:
 
 
 def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
-    """Move: compose, where what f samples or observes again replaces what was there.
+    """Move: compose, where what q2 samples or observes again replaces what was there.
 
-        c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- f(c1)
-        dom(older(rho1)) & dom(rho2) = {}
+        c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
         -----------------------------------------------------------------------
-        c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(f, q)(c0)
+        c2, tau2 + older(tau1), rho2 + older(rho1), w2 w1 <- move(q2, q1)(c0)
 
     where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
-    e1 = engine.run(q.q, c0, tau0)
-    e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
+    e1 = engine.run(q.q1, c0, tau0)
+    e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
     if tau0 is not None:
-        # Only now it is known which variables f samples, and so which of the values in tau0 are q's.
-        e1 = engine.run(q.q, c0, younger(tau0, dom(e1.trace), dom(e2.log_density)))
-        e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
+        # Only now it is known which variables q2 samples, and so which of the values in tau0 are q1's.
+        e1 = engine.run(q.q1, c0, younger(tau0, dom(e1.trace), dom(e2.log_density)))
+        e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
+    e1 = e1.reindex(e2.ancestors)
     moved = dom(e2.log_density)
-    tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
+    return _joined(e2, replace(e1, trace=older(e1.trace, moved), log_density=older(e1.log_density, moved)))
+
+
+def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
+    """Return the evaluation of two programs one after the other, whose domains are disjoint."""
     return Evaluation(
         e2.values,
-        e2.trace | tau1,
-        e2.log_density | rho1,
+        e2.trace | e1.trace,
+        e2.log_density | e1.log_density,
         e2.log_weight + e1.log_weight,
-        e1.levels,
+        e1.levels + e2.levels,
         e1.ancestors,
-        loss=e1.loss,
+        loss=e1.loss + e2.loss,
         score=_sum(e1.score, e2.score),
         kernel=e2,
         fixed=e1.fixed and e2.fixed,
