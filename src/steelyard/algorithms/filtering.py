@@ -11,7 +11,6 @@ from steelyard import objectives
 from steelyard.errors import ArgumentError
 from steelyard.language.combinators import compose, detach, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
-from steelyard.types import Function
 
 Steps: TypeAlias = Sequence[Programmable] | Callable[[Any], Programmable]
 
@@ -62,7 +61,7 @@ def smc(
         >>> [level.label for level in out.levels]
         ['resample', 'resample', 'resample']
     """
-    return _filter(steps, proposals, None, over, initial, keep, **options)
+    return _filter(steps, proposals, _plain, over, initial, keep, **options)
 
 
 def vsmc(
@@ -108,7 +107,7 @@ def vsmc(
     """
     if options.get("threshold") is not None:
         raise ArgumentError("vsmc resamples at every step: its objective is the bound only then. Leave threshold out.")
-    return _filter(steps, proposals, objectives.iwae, over, initial, keep, **options)
+    return _filter(steps, proposals, _bound, over, initial, keep, **options)
 
 
 def nasmc(
@@ -147,39 +146,43 @@ def nasmc(
         >>> len(out.levels)
         1
     """
+    return _filter(steps, proposals, _wake, over, initial, keep, **options)
 
-    def held(x: Any) -> Programmable:
-        return detach(proposals(x))  # pyright: ignore[reportCallIssue]
 
-    return _filter(
-        steps,
-        held if callable(proposals) else [detach(g) for g in proposals],
-        objectives.rws,
-        over,
-        initial,
-        keep,
-        **options,
-    )
+def _plain(p: Programmable, g: Programmable) -> Program:
+    return propose(p, g)
+
+
+def _bound(p: Programmable, g: Programmable) -> Program:
+    return propose(p, g, objective=objectives.iwae)
+
+
+def _wake(p: Programmable, g: Programmable) -> Program:
+    return propose(p, detach(g), objective=objectives.rws)
 
 
 def _filter(
-    steps: Any, proposals: Any, objective: Function | None, over: Any, initial: Any, keep: Sequence[str], **options: Any
+    steps: Any,
+    proposals: Any,
+    guided: Callable[[Programmable, Programmable], Program],
+    over: Any,
+    initial: Programmable | None,
+    keep: Sequence[str],
+    **options: Any,
 ) -> Program:
-    def part(p: Programmable, g: Programmable | None) -> Programmable:
-        return p if g is None else propose(p, g, objective=objective)
-
-    if callable(steps):
+    if not isinstance(steps, Sequence):
         if over is None or initial is None:
             raise ArgumentError("a filter whose steps are a function needs the data, over=..., and initial=...")
 
         def step(q: Program, x: Any) -> Program:
-            return move(part(steps(x), proposals and proposals(x)), resample(q, **options))
+            part = steps(x) if proposals is None else guided(steps(x), proposals(x))
+            return move(part, resample(q, **options))
 
         return scan(step, initial, over, keep=keep)
     if not steps or proposals is not None and len(proposals) != len(steps):
         raise ArgumentError(f"{len(steps)} steps need one proposal each, got {len(proposals or ())}.")
-    parts = [part(p, g) for p, g in zip(steps, proposals or [None] * len(steps), strict=True)]
+    parts = steps if proposals is None else [guided(p, g) for p, g in zip(steps, proposals, strict=True)]
     q = program(parts[0])
-    for later in parts[1:]:
-        q = compose(later, resample(q, **options))
+    for part in parts[1:]:
+        q = compose(part, resample(q, **options))
     return q
