@@ -27,6 +27,8 @@ from steelyard.language.rewrite import target as target
 from steelyard.language.show import show as show
 from steelyard.language.state import State as State
 from steelyard.semantics.check import check as check
+from steelyard.semantics.dependencies import Dependencies as Dependencies
+from steelyard.semantics.dependencies import dependencies as dependencies
 from steelyard.semantics.evaluate import Addresses as Addresses
 from steelyard.semantics.evaluate import addresses as addresses
 from steelyard.semantics.evaluate import evaluate as evaluate

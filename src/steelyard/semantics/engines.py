@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.language.distributions import draw
-from steelyard.language.programs import Primitive, Program, Scan
+from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
-from steelyard.maps import Map
+from steelyard.maps import Domain, Map
 from steelyard.particles.randomness import particle_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import loops, rules
+from steelyard.semantics.dependencies import Tables
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key
@@ -71,11 +72,27 @@ class _Sites:
 class Vectorized:
     """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
 
-    def __init__(self, key: Key, particles: int, objective: Function | None = None) -> None:
+    def __init__(
+        self,
+        key: Key,
+        particles: int,
+        objective: Function | None = None,
+        *,
+        incremental: bool = True,
+        chunk: int | None = None,
+    ) -> None:
         self._levels = _Levels(key)
         self._particles = particles
+        self._incremental = incremental
+        self._chunk = chunk
+        self._tables = Tables()
         self.one = jnp.zeros(particles)
         self.objective = objective
+
+    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
+        if not self._incremental:
+            return Domain()
+        return self._tables.unchanged(q, c0, e1.provenance, e1.log_density, e1.trace)
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)
@@ -91,7 +108,7 @@ class Vectorized:
             value, *others = run(f, args, _Sites(level, particle), given, concrete=False)
             return value, tuple(others)
 
-        value, others = run_for_each(one, c0, jnp.arange(self._particles), tau0)
+        value, others = run_for_each(one, c0, jnp.arange(self._particles), tau0, chunk=self._chunk)
         return Run(value, *others)
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -138,6 +155,9 @@ class Universal:
         ]
         return together(results)
 
+    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
+        return Domain()
+
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
 
@@ -164,6 +184,9 @@ class Single:
 
         result = run(f, c0.tree, fixed, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
+
+    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
+        return Domain()
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         raise TypeError("a target program has no loop")

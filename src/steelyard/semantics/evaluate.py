@@ -28,6 +28,8 @@ def evaluate(
     given: Mapping[str, Any] | None = None,
     objective: Objective | None = None,
     engine: EngineName = "vectorized",
+    incremental: bool = True,
+    chunk: int | None = None,
 ) -> Evaluation:
     """Evaluate a program: c, tau, rho, w <- q(args)[given].
 
@@ -44,6 +46,10 @@ def evaluate(
             It changes neither samples nor weights.
         engine: `vectorized` runs all particles at once in JAX; `universal` runs them one by one in Python, for
             programs that branch, loop or recurse on what they sampled.
+        incremental: whether a propose takes over densities that cannot have changed since its proposal evaluated them.
+            Results are the same up to rounding.
+        chunk: run programs on at most so many particles at a time, which bounds the memory for what they compute on
+            the way; particles and weights themselves are kept for all.
 
     Returns:
         Particles that are properly weighted for the density that q denotes.
@@ -65,14 +71,17 @@ def evaluate(
         True
     """
     q = program(q)
-    _check_arguments(key, particles, engine)
+    _check_arguments(key, particles, engine, chunk)
     trace = None if given is None else _per_particle(given, particles)
     if engine == "universal":
         out = _finish(_universal(q, key, args, particles, trace, objective))
     else:
+        shared = Values.shared(args)
 
         def run(key: PRNGKeyArray) -> Evaluation:
-            return _finish(Vectorized(key, particles, objective).run(q, Values.shared(args), trace))
+            return _finish(
+                Vectorized(key, particles, objective, incremental=incremental, chunk=chunk).run(q, shared, trace)
+            )
 
         if is_traced(key):
             return run(key)
@@ -198,7 +207,7 @@ def _objects(value: Any, particles: int) -> np.ndarray:
 
 
 def _finish(e: Evaluation) -> Evaluation:
-    return replace(e, marginal=None, kernel=None)
+    return replace(e, marginal=None, kernel=None, provenance=None)
 
 
 def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
@@ -214,11 +223,13 @@ def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
     return trace
 
 
-def _check_arguments(key: Any, particles: Any, engine: Any) -> None:
+def _check_arguments(key: Any, particles: Any, engine: Any, chunk: Any) -> None:
     if not jnp.issubdtype(getattr(key, "dtype", np.void), jax.dtypes.prng_key) or key.shape != ():
         raise ArgumentError(f"evaluate: key must be one key made by jax.random.key(seed), got {key!r}.")
     if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
         raise ArgumentError(f"evaluate: particles is a positive number, known before running, got {particles!r}.")
+    if chunk is not None and chunk < 1:
+        raise ArgumentError(f"evaluate: chunk is a positive number of particles, got {chunk!r}.")
     if engine not in ("vectorized", "universal"):
         raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
 

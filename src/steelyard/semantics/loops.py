@@ -9,10 +9,11 @@ import numpy as np
 
 from steelyard.errors import LoopStructureError
 from steelyard.language.addresses import Previous
-from steelyard.language.programs import Carried, Detach, Program, Scan, describe, program
+from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program
 from steelyard.language.rewrite import target
 from steelyard.language.state import stop_gradient
 from steelyard.maps import Domain, Map, dom
+from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.evaluation import Evaluation, Kept
 from steelyard.semantics.values import Values
 
@@ -39,9 +40,11 @@ class Step(NamedTuple):
     ancestors: Any
 
 
-def advance(engine: Engine, q: Scan, built: Program, before: Evaluation, arguments: Values) -> Step:
-    """Evaluate one step, from particles that the step knows as `Carried`."""
+def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Values) -> tuple[Step, Primitive | None]:
+    """Evaluate one step, and tell which program its densities are of."""
+    built = program(q.step(Carried(before), x))
     after = engine.run(built, arguments)
+    source = _source(after, arguments)
     if after.ancestors is not None:
         arguments = arguments.reindex(after.ancestors)
     new = after if q.keep is None else _newest(after)
@@ -49,7 +52,7 @@ def advance(engine: Engine, q: Scan, built: Program, before: Evaluation, argumen
         at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
         new = replace(new, at_rest=at_rest)
     kept = {a: new.trace[a] for a in q.keep or ()}
-    return Step(_carry(new), arguments, after.levels, kept, after.ancestors)
+    return Step(_carry(new), arguments, after.levels, kept, after.ancestors), source
 
 
 def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
@@ -76,7 +79,7 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     levels, values, steps = (), [], []
     cumulative = index
     for number in range(q.length):
-        step = advance(engine, q, q.build(Carried(carried), number), carried, arguments)
+        step, _ = advance(engine, q, jax.tree.map(lambda x: x[number], q.xs), carried, arguments)  # noqa: B023
         carried, arguments = step.evaluation, step.arguments
         ancestors = index if step.ancestors is None else step.ancestors
         cumulative = cumulative[ancestors]
@@ -98,8 +101,12 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     first = jax.tree.map(lambda x: x[0], q.xs)
     index = jnp.arange(e0.particles)
 
+    sources = []
+
     def step(e: Evaluation, arguments: Values, x: Any) -> Step:
-        return advance(engine, q, program(q.step(Carried(e), x)), e, arguments)
+        done, source = advance(engine, q, x, e, arguments)
+        sources.append(source)
+        return done
 
     # Traced once to see what a step leaves, and how many keys it uses.
     with engine.counting(0) as used:
@@ -108,11 +115,16 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     carried = _alike(carried, after.evaluation, engine.one)
     _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
     start, keys = engine.used, used()
+    source = _source(e0, c0)
+    lasting = source if source == sources[0] else None
 
     def body(carry: Any, now: Any) -> Any:
         (e, own, cumulative), (number, x) = carry, now
+        mine = arguments.with_varying(own)
         with engine.counting(start + number * keys):
-            done = step(e, arguments.with_varying(own), x)
+            # Densities of the program that every step leaves may be taken over from one step by the next.
+            before = e if lasting is None else replace(e, provenance=Provenance(lasting, mine))
+            done = step(before, mine, x)
         new = _alike(done.evaluation, e, engine.one)
         if resamples:
             cumulative = cumulative[done.ancestors]
@@ -135,6 +147,12 @@ def _carry(e: Evaluation) -> Evaluation:
     """Return what goes round in a loop: the particles, without what only concerns the step that made them."""
     loss = jnp.asarray(e.loss, float) if isinstance(e.log_weight, jax.Array) else e.loss
     return Evaluation(e.values, e.trace, e.log_density, e.log_weight, loss=loss, score=e.score, at_rest=e.at_rest)
+
+
+def _source(e: Evaluation, c0: Values) -> Primitive | None:
+    """Return the program that all densities of an evaluation are of, if there is one."""
+    known = e.provenance
+    return known.f if known is not None and known.c0 is c0 and not known.replaced else None
 
 
 def _newest(e: Evaluation) -> Evaluation:

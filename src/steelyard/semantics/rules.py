@@ -38,6 +38,7 @@ from steelyard.maps import Domain, Map, dom, log_product, select
 from steelyard.particles import resampling, weights
 from steelyard.particles.resampling import Noise
 from steelyard.semantics.conditions import check_disjoint, check_rename, check_unobserved
+from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.levels import Fixed, Level, Objective
 from steelyard.semantics.values import Values
@@ -69,6 +70,10 @@ class Engine(Protocol):
 
     def primitive(self, f: Primitive, c0: Values, tau0: Trace) -> Run:
         """Run a primitive program for every particle, under substitution."""
+        ...
+
+    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
+        """Return the addresses of the target of q whose density is the same as in its proposal."""
         ...
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -168,14 +173,20 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     u1 = product of rho1 over dom(rho1) - (dom(tau1) - dom(tau2))
     -----------------------------------------------------------------
     c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
+
+    Densities that are the same in rho1 and rho2 are taken over from rho1, and left out of both w2 and u1.
     """
     e1 = engine.run(q.q, c0)
+    source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     e2 = engine.run(q.p, c0, e1.trace)
+    same = engine.unchanged(q, source, e1)
+    e2 = _taking_over(e2, e1.log_density, same)
     e3 = e2.marginal or e2
-    rho1, tau1, tau2 = e1.log_density, e1.trace, e2.trace
-    u1 = log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)), engine.one)
-    v = e2.log_weight - _zero_to_inf(u1)
+    rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
+    w2 = log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)) - same, engine.one)
+    u1 = log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)) - same, engine.one)
+    v = w2 - _zero_to_inf(u1)
     w = v + e1.log_weight
 
     objective = q.objective or engine.objective
@@ -193,6 +204,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
         loss=e1.loss + loss,
         score=_sum(e1.score, e2.score),
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
+        provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
     )
 
 
@@ -237,6 +249,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
         e1.ancestors,
         loss=e1.loss,
         fixed=True,
+        provenance=e1.provenance,
     )
 
 
@@ -279,7 +292,9 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
         e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
     e1 = e1.reindex(e2.ancestors)
     moved = dom(e2.log_density)
-    return _joined(e2, replace(e1, trace=older(e1.trace, moved), log_density=older(e1.log_density, moved)))
+    known = None if e1.provenance is None else e1.provenance.without(moved)
+    tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
+    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, provenance=known))
 
 
 def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
@@ -295,6 +310,7 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         score=_sum(e1.score, e2.score),
         kernel=e2,
         fixed=e1.fixed and e2.fixed,
+        provenance=e1.provenance,
     )
 
 
@@ -305,7 +321,7 @@ def _under(tau0: Trace, addresses: dict[str, str]) -> Trace:
 
 def _renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     new = addresses.__getitem__
-    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new))
+    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new), provenance=None)
 
 
 def _carried(q: Carried, tau0: Trace | None) -> Evaluation:
@@ -315,6 +331,18 @@ def _carried(q: Carried, tau0: Trace | None) -> Evaluation:
         "scan: an objective asks for the density of the program so far at held values, which only the step before "
         "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
     )
+
+
+def _taking_over(e2: Evaluation, rho1: Map[Any], same: Domain) -> Evaluation:
+    """Return the evaluation of a target with the densities that are the same in the proposal."""
+    if not same:
+        return e2
+
+    def take(e: Evaluation) -> Evaluation:
+        known = rho1.restrict(same & dom(e.log_density))
+        return replace(e, log_density=e.log_density.restrict(dom(e.log_density) - same) | known)
+
+    return replace(take(e2), marginal=None if e2.marginal is None else take(e2.marginal))
 
 
 def _sum(first: Any, second: Any) -> Any:

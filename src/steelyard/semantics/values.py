@@ -108,10 +108,13 @@ def _is_array(leaf: Any) -> bool:
     return isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
 
 
-def run_for_each(function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any) -> tuple[Values, Any]:
+def run_for_each(
+    function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any, chunk: int | None = None
+) -> tuple[Values, Any]:
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
-    Leaves of the value that are leaves of shared arguments, or constants, stay shared.
+    Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
+    particles run at a time, one batch after the other.
     """
     shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
     known: dict[str, Any] = {}
@@ -125,8 +128,10 @@ def run_for_each(function: Callable[..., tuple[Any, Any]], arguments: Values, *v
         known.update(results=results, varies=varies, structure=structure)
         return [x for x, v in zip(results, varies, strict=True) if v], rest
 
-    own = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if v]
-    results, rest = jax.vmap(one)(own, *varying)
+    if chunk is None:
+        results, rest = jax.vmap(one)(arguments.varying(), *varying)
+    else:
+        results, rest = jax.lax.map(lambda xs: one(*xs), (arguments.varying(), *varying), batch_size=chunk)
     results = iter(results)
     leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
     return Values(tuple(leaves), known["varies"], known["structure"]), rest

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Primitive, Program, Programmable, Scan, program
+from steelyard.language.programs import Primitive, Program, Programmable, Propose, Scan, program
 from steelyard.language.state import Run, run
-from steelyard.maps import Map
+from steelyard.maps import Domain, Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics import loops, rules
@@ -83,6 +83,9 @@ class Enumerating:
 
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
+
+    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
+        return Domain()
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
