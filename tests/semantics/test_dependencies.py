@@ -1,0 +1,137 @@
+"""Densities that cannot have changed are taken over: the same results, for less."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+import steelyard as sy
+
+YS = jnp.array([0.3, -0.2, 0.9, 1.4, 0.2])
+
+
+def chain(parameters: Any, size: int = 5) -> Any:
+    def model(s: sy.State, ys: Any) -> Any:
+        z, zs = jnp.zeros(()), []
+        for t in range(size):
+            z = s.sample(f"z{t}", dist.Normal(parameters[0] * z, 0.9))
+            s.observe(f"y{t}", dist.Normal(z, parameters[1]), ys[t])
+            zs.append(z)
+        return jnp.stack(zs), ys
+
+    return model
+
+
+def update(parameters: Any, t: int) -> Any:
+    def kernel(s: sy.State, value: Any) -> None:
+        zs, ys = value
+        s.sample(f"z{t}", dist.Normal(parameters[2] * ys[t] + (0.2 * zs[t - 1] if t else 0.0), 0.7))
+
+    return kernel
+
+
+def sweeps(parameters: Any, number: int, algorithm: Any) -> Any:
+    model = chain(parameters)
+    kernels = [update(parameters, t) for t in range(5)]
+    return algorithm(model, model, kernels, number)
+
+
+def test_the_table_is_the_markov_blanket() -> None:
+    table = sy.dependencies(chain((0.8, 0.5)), YS)
+    assert table["z0"] == {"z0"} and table["z3"] == {"z2", "z3"} and table["y2"] == {"z2"}
+    assert "density at" in repr(table)
+
+
+def test_results_and_gradients_are_the_same_without() -> None:
+    parameters = jnp.array([0.8, 0.5, 0.6])
+    for algorithm in (sy.algorithms.gibbs, sy.algorithms.apg):
+
+        def loss(parameters: Any, incremental: bool, algorithm: Any = algorithm) -> Any:
+            q = sweeps(parameters, 2, algorithm)
+            out = sy.evaluate(
+                q, jax.random.key(0), YS, particles=30, incremental=incremental, objective=sy.objectives.elbo
+            )
+            return out.loss + out.log_weight.sum(), out
+
+        run = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+        ((_, fast), fast_gradient), ((_, plain), plain_gradient) = run(parameters, True), run(parameters, False)
+        np.testing.assert_allclose(fast.log_weight, plain.log_weight, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(fast.trace["z3"], plain.trace["z3"], rtol=1e-4, atol=1e-5)
+        for address in plain.log_density:
+            np.testing.assert_allclose(fast.log_density[address], plain.log_density[address], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(fast_gradient, plain_gradient, rtol=5e-3, atol=5e-3)
+
+
+def test_an_update_costs_its_markov_blanket() -> None:
+    """An update of one of many variables does not compute the densities of the others."""
+
+    def operations(size: int, incremental: bool) -> int:
+        model = chain((0.8, 0.5), size)
+        q = sy.propose(model, model)
+        q = sy.propose(sy.extend(model, sy.prev(update((0.8, 0.5, 0.6), 1))), sy.move(update((0.8, 0.5, 0.6), 1), q))
+        weight = lambda key, ys: sy.evaluate(q, key, ys, particles=4, incremental=incremental).log_weight  # noqa: E731
+        first = sy.propose(model, model)
+        alone = lambda key, ys: sy.evaluate(first, key, ys, particles=4).log_weight  # noqa: E731
+        texts = [jax.jit(f).lower(jax.random.key(0), jnp.zeros(size)).compile().as_text() for f in (weight, alone)]
+        count = [text.count("subtract(") for text in texts]
+        return count[0] - count[1]
+
+    assert operations(12, True) <= operations(5, True) + 1
+
+
+def test_opaque_control_flow_is_treated_conservatively() -> None:
+    def model(s: sy.State) -> Any:
+        a = s.sample("a", dist.Normal(0.0, 1.0))
+        b = s.sample("b", dist.Normal(0.0, 1.0))
+        low, high = jax.lax.cond(a > 0, lambda: (a, b), lambda: (b, a))
+        s.factor("low", -(low**2))
+        s.factor("high", -0.5 * high**2)
+        return a, b
+
+    def move_a(s: sy.State, value: Any) -> None:
+        s.sample("a", dist.Normal(0.3 * value[1], 1.0))
+
+    table = sy.dependencies(model)
+    assert table["low"] == table["high"] == {"a", "b"} and table["b"] == {"b"}
+    q = sy.algorithms.gibbs(model, model, [move_a], 2)
+    fast, plain = (sy.evaluate(q, jax.random.key(0), particles=20, incremental=x) for x in (True, False))
+    np.testing.assert_allclose(fast.log_weight, plain.log_weight, rtol=1e-4, atol=1e-4)
+
+
+def test_another_target_is_never_taken_for_the_same() -> None:
+    """Two programs with the same addresses: nothing may be taken over."""
+    narrow, wide = chain((0.8, 0.5)), chain((0.8, 1.5))
+    kernel = update((0.8, 0.5, 0.6), 1)
+    q = sy.propose(sy.extend(wide, sy.prev(kernel)), sy.move(kernel, sy.propose(narrow, narrow)))
+    fast, plain = (sy.evaluate(q, jax.random.key(0), YS, particles=20, incremental=x) for x in (True, False))
+    np.testing.assert_array_equal(fast.log_weight, plain.log_weight)
+
+
+def test_chunks_change_nothing_but_the_memory() -> None:
+    def model(s: sy.State, x: Any) -> Any:
+        w = s.sample("w", dist.Normal(jnp.zeros(32), 1.0))
+        s.observe("x", dist.Normal(jnp.tanh(0.1 * x @ w), 0.7), jnp.ones(x.shape[0]))
+        return w, x
+
+    def kernel(s: sy.State, value: Any) -> Any:
+        return s.sample("w", dist.Normal(0.9 * value[0], 0.3)), value[1]
+
+    q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, sy.resample(sy.propose(model, model))))
+    x = jax.random.normal(jax.random.key(1), (400, 32))
+    run = jax.jit(lambda key, x, chunk: sy.evaluate(q, key, x, particles=1001, chunk=chunk), static_argnums=2)
+    whole, parts = run(jax.random.key(0), x, None), run(jax.random.key(0), x, 100)
+    np.testing.assert_allclose(whole.log_weight, parts.log_weight, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(whole.trace["w"], parts.trace["w"], rtol=1e-4, atol=1e-5)
+
+    def network(s: sy.State, x: Any) -> None:
+        w = s.sample("w", dist.Normal(jnp.zeros(32), 1.0))
+        s.observe("x", dist.Normal(x.T @ jnp.tanh(x @ w), 0.7), jnp.ones(32))
+
+    def temporaries(chunk: int | None) -> int:
+        program = sy.propose(network, network)
+        f = jax.jit(lambda key, x: sy.evaluate(program, key, x, particles=20_000, chunk=chunk).log_z)
+        return f.lower(jax.random.key(0), x).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(500) < temporaries(None) / 4

@@ -1,0 +1,114 @@
+"""Filters whose memory does not grow: what they drop, what they keep, and their evidence."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import steelyard as sy
+
+YS = jnp.array([0.3, -0.2, 0.9, 1.4, 0.2, -0.7])
+SLOPE, STATE_NOISE, DATA_NOISE = 0.8, 0.6, 0.5
+
+
+def first(s: sy.State) -> Any:
+    z = s.sample("z", dist.Normal(0.0, 1.0))
+    s.factor("y", 0.0)
+    return z
+
+
+def transition(y: Any) -> Any:
+    def step(s: sy.State, z: Any) -> Any:
+        z = s.sample("z", dist.Normal(SLOPE * z, STATE_NOISE))
+        s.observe("y", dist.Normal(z, DATA_NOISE), y)
+        return z
+
+    return step
+
+
+def guide(y: Any) -> Any:
+    gain = STATE_NOISE**2 / (STATE_NOISE**2 + DATA_NOISE**2)
+    scale = (1 - gain) ** 0.5 * STATE_NOISE
+    return lambda s, z: s.sample("z", dist.Normal(SLOPE * z + gain * (y - SLOPE * z), scale))
+
+
+def kalman() -> float:
+    mean, variance, log_z = 0.0, 1.0, 0.0
+    for y in np.asarray(YS, float):
+        mean, variance = SLOPE * mean, SLOPE**2 * variance + STATE_NOISE**2
+        total = variance + DATA_NOISE**2
+        log_z += -0.5 * (y - mean) ** 2 / total - 0.5 * np.log(2 * np.pi * total)
+        gain = variance / total
+        mean, variance = mean + gain * (y - mean), (1 - gain) * variance
+    return float(log_z)
+
+
+@pytest.mark.parametrize("proposals", [None, guide])
+@pytest.mark.parametrize("threshold", [None, 0.5])
+def test_the_evidence_is_the_kalman_filters(proposals: Any, threshold: float | None) -> None:
+    q = sy.algorithms.smc(transition, proposals, YS, initial=first, threshold=threshold)
+    sy.testing.check_evidence(q, kalman(), key=jax.random.key(0), particles=500, runs=100)
+
+
+def test_a_filter_is_the_composition_of_its_steps() -> None:
+    """With addresses of their own the steps keep the whole trajectory in the trace: the same particles."""
+
+    def numbered(t: int) -> Any:
+        addresses = {"z": f"z{t}", "y": f"y{t}"}
+        return sy.rename(transition(YS[t - 1]) if t else first, addresses)
+
+    whole = sy.evaluate(sy.algorithms.smc([numbered(t) for t in range(len(YS) + 1)]), jax.random.key(1), particles=9)
+    out = sy.evaluate(
+        sy.algorithms.smc(transition, None, YS, initial=first, keep=["z"]), jax.random.key(1), particles=9
+    )
+    np.testing.assert_allclose(out.log_weight, whole.log_weight, rtol=1e-4, atol=1e-5)
+    trajectories = out.trajectories()["z"]
+    expected = jnp.stack([whole.trace[f"z{t}"] for t in range(len(YS) + 1)], axis=1)
+    np.testing.assert_allclose(trajectories, expected, rtol=1e-4, atol=1e-5)
+    assert sorted(out.trace) == ["z"]
+
+
+def test_trajectories_follow_a_resampling_after_the_scan() -> None:
+    q = sy.resample(sy.algorithms.smc(transition, None, YS, initial=first, keep=["z"]))
+    out = sy.evaluate(q, jax.random.key(1), particles=9)
+    np.testing.assert_allclose(out.trajectories()["z"][:, -1], out.trace["z"])
+
+
+def test_memory_does_not_grow_with_the_number_of_steps() -> None:
+    def temporaries(steps: int) -> int:
+        q = sy.algorithms.smc(transition, None, jnp.zeros(steps), initial=first)
+        run = jax.jit(lambda key: sy.evaluate(q, key, particles=1000).log_z)
+        return run.lower(jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(1000) < temporaries(10) + 8 * 1000 * 10
+
+
+def test_what_was_dropped_has_no_density() -> None:
+    q = sy.algorithms.smc(transition, None, YS, initial=first)
+    with pytest.raises(sy.GrammarError, match="keeps only the newest version"):
+        sy.log_density(q, {"z": 0.0})
+    with pytest.raises(sy.ArgumentError, match="nothing was kept"):
+        sy.evaluate(sy.algorithms.smc([first]), jax.random.key(0), particles=2).trajectories()
+
+
+def guided(method: Any, gain: Any) -> sy.Evaluation:
+    def learned(y: Any) -> Any:
+        return lambda s, z: s.sample("z", dist.Normal(SLOPE * z + gain * (y - SLOPE * z), 0.4))
+
+    return sy.evaluate(method(transition, learned, YS, initial=first), jax.random.key(0), particles=200)
+
+
+def test_variational_smc_follows_its_bound() -> None:
+    np.testing.assert_allclose(guided(sy.algorithms.vsmc, 0.3).loss, -guided(sy.algorithms.vsmc, 0.3).log_z, rtol=1e-4)
+    through_the_loss = jax.grad(lambda gain: guided(sy.algorithms.vsmc, gain).loss)(0.3)
+    np.testing.assert_allclose(
+        through_the_loss, jax.grad(lambda x: -guided(sy.algorithms.smc, x).log_z)(0.3), rtol=1e-3
+    )
+
+
+def test_neural_adaptive_smc_leads_to_the_optimal_gain() -> None:
+    far, near = (jax.grad(lambda x: guided(sy.algorithms.nasmc, x).loss)(gain) for gain in (0.0, 0.59))
+    assert far < -1.0 and abs(near) < abs(far) / 2
