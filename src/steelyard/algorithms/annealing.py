@@ -11,8 +11,9 @@ import jax
 
 from steelyard import objectives
 from steelyard.errors import ArgumentError
-from steelyard.language.combinators import detach, extend, move, prev, propose, resample, scan
+from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
+from steelyard.language.variants import detach, prev
 from steelyard.semantics.levels import Objective
 
 Kernels: TypeAlias = tuple[Programmable, Programmable]

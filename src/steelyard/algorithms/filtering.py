@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from steelyard import objectives
 from steelyard.errors import ArgumentError
-from steelyard.language.combinators import compose, detach, move, propose, resample, scan
+from steelyard.language.combinators import compose, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
+from steelyard.language.variants import detach
 
 Steps: TypeAlias = Sequence[Programmable] | Callable[[Any], Programmable]
 

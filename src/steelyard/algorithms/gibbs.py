@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from steelyard import objectives
-from steelyard.language.combinators import detach, extend, move, prev, propose, resample, scan
+from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable
+from steelyard.language.variants import detach, prev
 
 
 def gibbs(

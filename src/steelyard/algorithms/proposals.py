@@ -1,8 +1,9 @@
 """One model and one guide: importance sampling, and the ways to train the guide."""
 
 from steelyard import objectives
-from steelyard.language.combinators import detach, propose
+from steelyard.language.combinators import propose
 from steelyard.language.programs import Programmable, Propose
+from steelyard.language.variants import detach
 
 
 def importance(model: Programmable, guide: Programmable) -> Propose:

@@ -1,33 +1,26 @@
 """The combinators: functions that build programs and check the grammar at once."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import jax
 import numpy as np
 
-from steelyard.errors import AddressError, ArgumentError, GrammarError
-from steelyard.language.addresses import check_address, variable
+from steelyard.errors import ArgumentError
 from steelyard.language.programs import (
     Compose,
-    Detach,
     Extend,
-    Kernel,
     Move,
-    Prev,
     Program,
     Programmable,
     Propose,
-    Rename,
     Resample,
     Scan,
-    describe,
+    expected,
     is_kernel,
     is_target,
     program,
 )
-from steelyard.language.rewrite import map_primitive
 from steelyard.types import Function, Method
 
 
@@ -58,9 +51,9 @@ def extend(p: Programmable, f: Programmable) -> Extend:
     """
     p, f = program(p), program(f)
     if not is_target(p):
-        raise _grammar("extend(p, f)", "p", "a target program: a callable, or an extend", p, "target(q)")
+        raise expected("extend(p, f)", "p", "a target program: a callable, or an extend", p, "target(q)")
     if not is_kernel(f):
-        raise _grammar("extend(p, f)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "extend twice")
+        raise expected("extend(p, f)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "extend twice")
     return Extend(p, f)
 
 
@@ -125,7 +118,7 @@ def propose(p: Programmable, q: Programmable, *, objective: Function | None = No
     """
     p, q = program(p), program(q)
     if not is_target(p):
-        raise _grammar("propose(p, q)", "p", "a target program: a callable, or an extend", p, "propose(target, q)")
+        raise expected("propose(p, q)", "p", "a target program: a callable, or an extend", p, "propose(target, q)")
     return Propose(p, q, objective)
 
 
@@ -167,61 +160,6 @@ def resample(q: Programmable, *, method: Method = "systematic", threshold: float
     return Resample(program(q), method, threshold)
 
 
-def rename(q: Programmable, addresses: Mapping[str, str]) -> Rename:
-    """Give variables of q other addresses; nothing else changes.
-
-    Args:
-        q: any program.
-        addresses: from old to new addresses, no two of which may become the same.
-
-    Returns:
-        The same kind of program as q.
-
-    Raises:
-        AddressError: two addresses become one; or, when it runs, q has no such address.
-
-    Example:
-        >>> import jax, numpyro.distributions as dist, steelyard as sy
-        >>> def q(s): return s.sample("z", dist.Normal(0.0, 1.0))
-        >>> list(sy.evaluate(sy.rename(q, {"z": "x"}), jax.random.key(0), particles=2).trace)
-        ['x']
-    """
-    pairs = tuple(sorted(addresses.items()))
-    for _, new in pairs:
-        check_address(variable(new), "rename")
-    news = [new for _, new in pairs]
-    if twice := sorted({a for a in news if news.count(a) > 1}):
-        raise AddressError(f"rename: more than one address becomes {twice[0]!r}. Give each a name of its own.")
-    return Rename(program(q), pairs)
-
-
-def prev(f: Programmable) -> Prev:
-    """Let a kernel sample previous versions: every address `a` of f becomes `previous(a)`.
-
-    This is what undoes a `move`: in `propose(extend(p, prev(kernel)), move(kernel, q))` the reverse kernel covers
-    the values that the forward kernel replaced.
-
-    Args:
-        f: a primitive program.
-
-    Returns:
-        A primitive program.
-
-    Raises:
-        GrammarError: f is not primitive.
-
-    Example:
-        >>> import jax, numpyro.distributions as dist, steelyard as sy
-        >>> def kernel(s): return s.sample("v", dist.Normal(0.0, 1.0))
-        >>> list(sy.evaluate(sy.prev(kernel), jax.random.key(0), particles=2).trace)
-        ['v′']
-    """
-    f = program(f)
-    if not is_kernel(f):
-        raise _grammar("prev(f)", "f", "a primitive program: a callable, prev(f) or rename(f)", f, "prev of its parts")
-    return Prev(f)
-
-
 def move(q2: Programmable, q1: Programmable) -> Move:
     """Run q1, then q2 on its value; what q2 samples again replaces the old value, which stays as its previous version.
 
@@ -247,58 +185,6 @@ def move(q2: Programmable, q1: Programmable) -> Move:
         ['v', 'v′']
     """
     return Move(program(q2), program(q1))
-
-
-def detach(q: Programmable) -> Kernel | Detach:
-    """Keep gradients from flowing out of a sampler, other than into the parameters of its densities.
-
-    Of a primitive program: no variable is reparameterised; objectives use score-function terms for them. Of an
-    inference program: values, trace and weights leave it under `stop_gradient`, and densities are evaluated again at
-    the detached values. Samples and weights are the same as without.
-
-    Args:
-        q: any program.
-
-    Returns:
-        The same kind of program as q.
-
-    Example:
-        >>> import jax, numpyro.distributions as dist, steelyard as sy
-        >>> def guide(s, m): return s.sample("z", dist.Normal(m, 1.0))
-        >>> value = lambda q: lambda m: sy.evaluate(q, jax.random.key(0), m, particles=3).value.mean()
-        >>> float(jax.grad(value(guide))(0.5)), float(jax.grad(value(sy.detach(guide)))(0.5))
-        (1.0, 0.0)
-    """
-    q = program(q)
-    return map_primitive(q, lambda f: replace(f, detached=True)) if is_kernel(q) else Detach(q)
-
-
-def stick_the_landing(f: Programmable) -> Kernel:
-    """Evaluate the densities of f with the parameters of its distributions under `stop_gradient`.
-
-    The gradient of a reverse KL divergence then has only its pathwise part. The part that is left out has expectation
-    zero, and a variance that does not vanish at the optimum (Roeder, Wu and Duvenaud, 2017).
-
-    Args:
-        f: a primitive program with reparameterised variables.
-
-    Returns:
-        A primitive program.
-
-    Raises:
-        GrammarError: f is not primitive.
-
-    Example:
-        >>> import jax, numpyro.distributions as dist, steelyard as sy
-        >>> def guide(s, m): s.sample("z", dist.Normal(m, 1.0))
-        >>> density = lambda q: lambda m: sy.log_density(q, {"z": 1.0}, m)
-        >>> float(jax.grad(density(guide))(0.5)), float(jax.grad(density(sy.stick_the_landing(guide)))(0.5))
-        (0.5, 0.0)
-    """
-    f = program(f)
-    if not is_kernel(f):
-        raise _grammar("stick_the_landing(f)", "f", "a primitive program", f, "stick_the_landing of its kernels")
-    return map_primitive(f, lambda g: replace(g, sticks=True))
 
 
 def scan(
@@ -352,7 +238,3 @@ def scan(
             f"are {[np.shape(x) for x in jax.tree.leaves(xs)]}, length={length!r}."
         )
     return Scan(step, program(q), xs, sizes.pop()[0], unroll, None if keep is None else tuple(keep))
-
-
-def _grammar(form: str, part: str, expected: str, got: Program, instead: str) -> GrammarError:
-    return GrammarError(f"{form}: {part} must be {expected}; got {describe(got)}. Consider {instead} instead.")

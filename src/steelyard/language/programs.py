@@ -206,3 +206,8 @@ def describe(q: Program) -> str:
             return f"resample({describe(inner)})"
         case Move(q2, q1):
             return f"move({describe(q2)}, {describe(q1)})"
+
+
+def expected(form: str, part: str, kind: str, got: Program, instead: str) -> GrammarError:
+    """Return the error for a part of a form that is not what the grammar expects there."""
+    return GrammarError(f"{form}: {part} must be {kind}; got {describe(got)}. Consider {instead} instead.")

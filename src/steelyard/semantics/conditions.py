@@ -1,10 +1,13 @@
 """The side conditions of the rules, each with an error that names the addresses and a remedy."""
 
+from typing import Any
+
 import numpy as np
 
-from steelyard.errors import AddressError, ObservedKernelError
-from steelyard.language.programs import Extend, Program, Rename, describe
-from steelyard.maps import Domain
+from steelyard.errors import AddressError, ArgumentError, GrammarError, ObservedKernelError
+from steelyard.language.programs import Carried, Extend, Program, Propose, Rename, describe
+from steelyard.maps import Domain, Map
+from steelyard.semantics.evaluation import Evaluation
 
 
 def _overlap(domain: Domain) -> list[str]:
@@ -43,3 +46,22 @@ def check_rename(known: Domain, new: dict[str, str], q: Rename) -> None:
             raise AddressError(
                 f"{describe(q)}: {a!r} becomes {b!r}, which the program has already. Rename {b!r} as well."
             )
+
+
+def check_complete(e: Evaluation, q: Propose) -> None:
+    """Raise `GrammarError` if some variables of the proposal were dropped, so that its density is not known."""
+    if e.partial:
+        raise GrammarError(
+            f"{describe(q)}: the proposal has a scan that keeps only the newest version of each variable, so that the "
+            f"density to divide by is not known. Leave keep out of the scan, or propose for each of its steps."
+        )
+
+
+def carried(q: Carried, tau0: Map[Any] | None) -> Evaluation:
+    """Return the evaluation of the program so far; its density elsewhere is not known."""
+    if tau0 is None:
+        return q.evaluation
+    raise ArgumentError(
+        "scan: an objective asks for the density of the program so far at held values, which only the step before "
+        "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
+    )

@@ -17,7 +17,8 @@ from steelyard.language.addresses import Previous
 from steelyard.language.programs import Primitive, Programmable, Propose, program
 from steelyard.language.rewrite import marginal
 from steelyard.language.state import run
-from steelyard.maps import Domain, Map
+from steelyard.maps import Domain, Map, dom
+from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 
 
@@ -107,6 +108,18 @@ def _reach(function: Any, values: dict[str, Any], others: Any) -> dict[str, froz
         reached.update(dict.fromkeys(equation.outvars, needs))
     outputs = [path[0].key for path, _ in jax.tree.leaves_with_path(shapes)]
     return {a: of(v) for a, v in zip(outputs, closed.jaxpr.outvars, strict=True)}
+
+
+def take_over(e2: Evaluation, rho1: Map[Any], same: Domain) -> Evaluation:
+    """Return the evaluation of a target with the densities that are the same in the proposal."""
+    if not same:
+        return e2
+
+    def take(e: Evaluation) -> Evaluation:
+        known = rho1.restrict(same & dom(e.log_density))
+        return replace(e, log_density=e.log_density.restrict(dom(e.log_density) - same) | known)
+
+    return replace(take(e2), marginal=None if e2.marginal is None else take(e2.marginal))
 
 
 class Dependencies(dict[str, frozenset[str]]):

@@ -121,6 +121,8 @@ class Evaluation:
     # In a loop: the densities at detached values, which only the step before could evaluate.
     at_rest: Map[Any] | None = None
     kept: "Kept | None" = None
+    # Whether variables were dropped, so that the densities are not those of the whole program.
+    partial: bool = field(default=False, metadata={"static": True})
     # Which program the densities are of, while it is known; see `semantics/dependencies.py`.
     provenance: Any = field(default=None, metadata={"static": True})
     # Of an extended target: the evaluation of its marginal, which was made on the way.

@@ -14,7 +14,7 @@ from steelyard.semantics.values import Values
 from steelyard.types import LogWeights
 
 if TYPE_CHECKING:
-    from steelyard.semantics.rules import Engine
+    from steelyard.semantics.engine import Engine
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Scans: the same step again and again, traced and compiled once."""
 
 from dataclasses import fields, replace
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -14,20 +14,9 @@ from steelyard.language.rewrite import target
 from steelyard.language.state import stop_gradient
 from steelyard.maps import Domain, Map, dom
 from steelyard.semantics.dependencies import Provenance
+from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept
 from steelyard.semantics.values import Values
-
-
-class Engine(Protocol):
-    """What a loop asks of an engine."""
-
-    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
-        """Evaluate a program."""
-        ...
-
-    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
-        """Evaluate a program at a trace."""
-        ...
 
 
 class Step(NamedTuple):
@@ -52,13 +41,13 @@ def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Valu
         at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
         new = replace(new, at_rest=at_rest)
     kept = {a: new.trace[a] for a in q.keep or ()}
-    return Step(_carry(new), arguments, after.levels, kept, after.ancestors), source
+    return Step(_carry(new, q), arguments, after.levels, kept, after.ancestors), source
 
 
 def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
     """Return the particles and the arguments that go into the first step."""
     arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
-    carried = _carry(e0)
+    carried = _carry(e0, q)
     if q.length and _detaches(q.build(Carried(None), 0)):
         at_rest = engine.at(target(q.q), arguments, stop_gradient(e0.trace)).log_density
         carried = replace(carried, at_rest=at_rest)
@@ -143,10 +132,19 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     return finish(q, e0, last, levels, cumulative, kept)
 
 
-def _carry(e: Evaluation) -> Evaluation:
+def _carry(e: Evaluation, q: Scan) -> Evaluation:
     """Return what goes round in a loop: the particles, without what only concerns the step that made them."""
     loss = jnp.asarray(e.loss, float) if isinstance(e.log_weight, jax.Array) else e.loss
-    return Evaluation(e.values, e.trace, e.log_density, e.log_weight, loss=loss, score=e.score, at_rest=e.at_rest)
+    return Evaluation(
+        e.values,
+        e.trace,
+        e.log_density,
+        e.log_weight,
+        loss=loss,
+        score=e.score,
+        at_rest=e.at_rest,
+        partial=e.partial or q.keep is not None,
+    )
 
 
 def _source(e: Evaluation, c0: Values) -> Primitive | None:

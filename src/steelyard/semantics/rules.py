@@ -10,11 +10,10 @@ because a particle must stay one particle. And a proposal of density zero under 
 """
 
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from steelyard.errors import ArgumentError
 from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
     Carried,
@@ -33,56 +32,16 @@ from steelyard.language.programs import (
     is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.language.state import Run, stop_gradient
-from steelyard.maps import Domain, Map, dom, log_product, select
+from steelyard.language.state import stop_gradient
+from steelyard.maps import Map, dom, log_product, select
 from steelyard.particles import resampling, weights
-from steelyard.particles.resampling import Noise
-from steelyard.semantics.conditions import check_disjoint, check_rename, check_unobserved
-from steelyard.semantics.dependencies import Provenance
+from steelyard.semantics.conditions import carried, check_complete, check_disjoint, check_rename, check_unobserved
+from steelyard.semantics.dependencies import Provenance, take_over
+from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.levels import Fixed, Level, Objective
+from steelyard.semantics.levels import Fixed, Level
 from steelyard.semantics.values import Values
-from steelyard.semantics.versions import older, younger
-
-Trace = Map[Any]
-
-
-class Engine(Protocol):
-    """What the rules ask of an engine."""
-
-    @property
-    def one(self) -> Any:
-        """The log weights of particles of weight one."""
-        ...
-
-    @property
-    def objective(self) -> Objective | None:
-        """What every propose that has no objective of its own contributes to the loss."""
-        ...
-
-    def run(self, q: Program, c0: Values, tau0: Trace | None = None) -> Evaluation:
-        """Evaluate a program, by its rule."""
-        ...
-
-    def at(self, q: Program, c0: Values, tau0: Trace) -> Evaluation:
-        """Evaluate a program at a trace that has all its variables, without using up randomness."""
-        ...
-
-    def primitive(self, f: Primitive, c0: Values, tau0: Trace) -> Run:
-        """Run a primitive program for every particle, under substitution."""
-        ...
-
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        """Return the addresses of the target of q whose density is the same as in its proposal."""
-        ...
-
-    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
-        """Evaluate the steps of a scan, from the evaluation of the program that it begins with."""
-        ...
-
-    def noise(self, method: str, log_weights: Any) -> Noise:
-        """Draw what a resampler needs."""
-        ...
+from steelyard.semantics.versions import older, renamed, under, younger
 
 
 def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -111,7 +70,7 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
         case Scan():
             return engine.loop(q, engine.run(q.q, c0), c0)
         case Carried():
-            return _carried(q, tau0)
+            return carried(q, tau0)
 
 
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -177,11 +136,12 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     Densities that are the same in rho1 and rho2 are taken over from rho1, and left out of both w2 and u1.
     """
     e1 = engine.run(q.q, c0)
+    check_complete(e1, q)
     source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     e2 = engine.run(q.p, c0, e1.trace)
     same = engine.unchanged(q, source, e1)
-    e2 = _taking_over(e2, e1.log_density, same)
+    e2 = take_over(e2, e1.log_density, same)
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
     w2 = log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)) - same, engine.one)
@@ -248,6 +208,8 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
         e1.levels,
         e1.ancestors,
         loss=e1.loss,
+        kept=e1.kept,
+        partial=e1.partial,
         fixed=True,
         provenance=e1.provenance,
     )
@@ -263,16 +225,16 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluat
     new = q.new
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
-    e = engine.run(q.q, c0, tau0 if tau0 is None else _under(tau0, inner))
+    e = engine.run(q.q, c0, tau0 if tau0 is None else under(tau0, inner))
     check_rename(dom(e.log_density), new, q)
-    return _renamed(e, {a: new.get(a, a) for a in e.log_density})
+    return renamed(e, {a: new.get(a, a) for a in e.log_density})
 
 
 def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Evaluation:
     """Prev: f with every address renamed to its previous version."""
     inner: dict[str, str] = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
-    e = engine.run(q.f, c0, tau0 if tau0 is None else _under(tau0, inner))
-    return _renamed(e, {a: previous(a) for a in e.log_density})
+    e = engine.run(q.f, c0, tau0 if tau0 is None else under(tau0, inner))
+    return renamed(e, {a: previous(a) for a in e.log_density})
 
 
 def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -309,40 +271,11 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         loss=e1.loss + e2.loss,
         score=_sum(e1.score, e2.score),
         kernel=e2,
+        kept=e1.kept,
+        partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,
     )
-
-
-def _under(tau0: Trace, addresses: dict[str, str]) -> Trace:
-    """Return the part of a trace that has these addresses, under others."""
-    return tau0.restrict(Domain({a: True for a in addresses})).rename(addresses.__getitem__)
-
-
-def _renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
-    new = addresses.__getitem__
-    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new), provenance=None)
-
-
-def _carried(q: Carried, tau0: Trace | None) -> Evaluation:
-    if tau0 is None:
-        return q.evaluation
-    raise ArgumentError(
-        "scan: an objective asks for the density of the program so far at held values, which only the step before "
-        "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
-    )
-
-
-def _taking_over(e2: Evaluation, rho1: Map[Any], same: Domain) -> Evaluation:
-    """Return the evaluation of a target with the densities that are the same in the proposal."""
-    if not same:
-        return e2
-
-    def take(e: Evaluation) -> Evaluation:
-        known = rho1.restrict(same & dom(e.log_density))
-        return replace(e, log_density=e.log_density.restrict(dom(e.log_density) - same) | known)
-
-    return replace(take(e2), marginal=None if e2.marginal is None else take(e2.marginal))
 
 
 def _sum(first: Any, second: Any) -> Any:

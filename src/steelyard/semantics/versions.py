@@ -1,9 +1,11 @@
-"""Versions of variables: what `move` does to the addresses of the values that it replaces."""
+"""Addresses of maps: renaming, and what `move` does to the versions of the variables that it replaces."""
 
+from dataclasses import replace
 from typing import Any
 
 from steelyard.language.addresses import previous, variable
 from steelyard.maps import Domain, Map, both, invert
+from steelyard.semantics.evaluation import Evaluation
 
 
 def older(m: Map[Any], moved: Domain) -> Map[Any]:
@@ -32,3 +34,14 @@ def _part(m: Map[Any], old: str, new: str, where: Any) -> Map[Any]:
     if mask is False:
         return Map()
     return Map({new: m[old]}, {} if mask is True else {new: mask})
+
+
+def under(tau0: Map[Any], addresses: dict[str, str]) -> Map[Any]:
+    """Return the part of a trace that has these addresses, under others."""
+    return tau0.restrict(Domain({a: True for a in addresses})).rename(addresses.__getitem__)
+
+
+def renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
+    """Return the evaluation under other addresses."""
+    new = addresses.__getitem__
+    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new), provenance=None)
