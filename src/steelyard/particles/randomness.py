@@ -35,6 +35,12 @@ def particle_key(key: Key, index: Int[Array, ""] | int) -> Key:
     return jax.random.wrap_key_data(data, impl=_PARTICLE)
 
 
+def threefry_key(key: Key) -> Key:
+    """Return a key of JAX's own implementation of Threefry, from that of a particle."""
+    words = _fold_in(jax.random.key_data(key), 0)[:2]
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
 def _threefry(key: UInt32[Array, "3"], low: UInt32[Array, " n"]) -> tuple[Array, Array]:
     """Threefry-2x32 (Salmon et al., 2011) with the particle as the high word of the counter."""
     k0, k1, high = key[0], key[1], key[2]

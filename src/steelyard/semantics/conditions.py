@@ -34,15 +34,15 @@ def check_unobserved(observed: Domain, q: Extend) -> None:
         )
 
 
-def check_rename(known: Domain, new: dict[str, str], q: Rename) -> None:
-    """Raise `AddressError` unless every old address is known and no new one is in use."""
+def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bool) -> None:
+    """Raise `AddressError` if a new address is in use already or, where all are known, an old one does not exist."""
     for a, b in new.items():
-        if a not in known:
+        if known and a not in addresses:
             raise AddressError(
                 f"{describe(q)}: there is no address {a!r} to rename; the program has "
-                f"{', '.join(map(repr, sorted(known))) or 'none'}."
+                f"{', '.join(map(repr, sorted(addresses))) or 'none'}."
             )
-        if b in known and b not in new:
+        if b in addresses and b not in new:
             raise AddressError(
                 f"{describe(q)}: {a!r} becomes {b!r}, which the program has already. Rename {b!r} as well."
             )

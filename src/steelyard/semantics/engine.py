@@ -26,6 +26,11 @@ class Engine(Protocol):
         """What every propose that has no objective of its own contributes to the loss."""
         ...
 
+    @property
+    def sees_all_addresses(self) -> bool:
+        """Whether a run shows every address of a program: not, where programs run on concrete values and branch."""
+        ...
+
     def run(self, q: Program, c0: Values, tau0: Trace | None = None) -> Evaluation:
         """Evaluate a program, by its rule."""
         ...

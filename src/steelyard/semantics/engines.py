@@ -12,7 +12,7 @@ from steelyard.language.distributions import draw
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
-from steelyard.particles.randomness import particle_key
+from steelyard.particles.randomness import particle_key, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import loops, rules
 from steelyard.semantics.dependencies import Tables
@@ -64,13 +64,19 @@ class _Sites:
         self._count = 0
 
     def __call__(self, address: str, distribution: Distribution) -> Any:
-        key = jax.random.fold_in(self._level, self._count)
+        key = particle_key(jax.random.fold_in(self._level, self._count), self._particle)
         self._count += 1
-        return draw(distribution, particle_key(key, self._particle))
+        try:
+            return draw(distribution, key)
+        except NotImplementedError:
+            # Some samplers of JAX, such as Poisson's, accept its own implementation of Threefry only.
+            return draw(distribution, threefry_key(key))
 
 
 class Vectorized:
     """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
+
+    sees_all_addresses = True
 
     def __init__(
         self,
@@ -134,6 +140,8 @@ class Vectorized:
 class Universal:
     """One particle after the other, in plain Python on concrete values: programs may branch, loop and recurse."""
 
+    sees_all_addresses = False
+
     def __init__(self, key: Key, particles: int, objective: Function | None = None) -> None:
         self._levels = _Levels(key)
         self._particles = particles
@@ -171,6 +179,7 @@ class Single:
 
     one = 0.0
     objective = None
+    sees_all_addresses = False
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)

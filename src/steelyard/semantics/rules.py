@@ -226,7 +226,7 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluat
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
     e = engine.run(q.q, c0, tau0 if tau0 is None else under(tau0, inner))
-    check_rename(dom(e.log_density), new, q)
+    check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
     return renamed(e, {a: new.get(a, a) for a in e.log_density})
 
 

@@ -62,6 +62,8 @@ class Enumerating:
     once for each combination of the outcomes of its premises.
     """
 
+    sees_all_addresses = False
+
     def __init__(self, particles: int) -> None:
         self._particles = particles
         self._branches: list[_Branch] = []

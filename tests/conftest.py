@@ -1,0 +1,36 @@
+"""Strict mode: annotations are checked at run time, ranks must agree, and no window is opened."""
+
+import os
+from collections.abc import Iterator
+
+import jax
+import jaxtyping
+import pytest
+
+os.environ["MPLBACKEND"] = "Agg"
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# All but two modules. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; and
+# JAX fills the records of `semantics.evaluation` with placeholders, which are not the arrays that their fields announce.
+CHECKED = [
+    "steelyard.language",
+    "steelyard.maps",
+    "steelyard.particles",
+    "steelyard.semantics.check",
+    "steelyard.semantics.conditions",
+    "steelyard.semantics.display",
+    "steelyard.semantics.engines",
+    "steelyard.semantics.evaluate",
+    "steelyard.semantics.values",
+    "steelyard.semantics.versions",
+    "steelyard.testing",
+]
+jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+
+
+@pytest.fixture
+def as_users_run_it() -> Iterator[None]:
+    """Switch the annotations off, which would refuse arguments of a wrong kind before steelyard's own errors do."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

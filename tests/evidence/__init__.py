@@ -1,0 +1,1 @@
+"""The evidence of models whose evidence is known."""

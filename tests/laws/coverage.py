@@ -1,0 +1,161 @@
+"""What a generated program contains: the tests assert that the whole grammar was really generated."""
+
+from collections.abc import Iterator
+
+import steelyard as sy
+from steelyard.language.programs import (
+    Compose,
+    Extend,
+    Move,
+    Prev,
+    Primitive,
+    Program,
+    Propose,
+    Rename,
+    Resample,
+    is_kernel,
+)
+from tests.laws.finite import Factor, Observe, statements_of
+from tests.laws.strategies import METHODS, Example
+from tests.laws.structure import depth, domain, subprograms, table_of
+
+FORMS = {
+    Primitive: "a callable",
+    Rename: "rename",
+    Prev: "prev",
+    Extend: "extend",
+    Compose: "compose",
+    Propose: "propose",
+    Resample: "resample",
+    Move: "move",
+}
+
+EVERYTHING = (
+    *FORMS.values(),
+    *(f"{form} as a proposal" for form in FORMS.values()),
+    *(f"{method} resampling" for method in METHODS),
+    *(f"{method} resampling, with a threshold" for method in METHODS),
+    *(f"{method} resampling of three weights" for method in METHODS),
+    "a threshold",
+    "rename of an inference program",
+    "extend of an extend",
+    "move of a move",
+    "compose of two weighted programs",
+    "compose of two proposes",
+    "compose of a weighted program after a resample",
+    "compose of a resample after a weighted program",
+    "a resample inside of a propose, after another program",
+    "propose(extend(p, prev(f)), move(f, resample(q)))",
+    "a missing variable",
+    "a superfluous variable",
+    "a variable that only some proposals have",
+    "a variable that only some targets have",
+    "a proposed variable that the target observes",
+    "a proposal with more values than its target",
+    "an observed variable",
+    "a factor",
+    "a weight of zero",
+    "no variable at all",
+    "no value",
+    "a tree of values",
+    "the argument as the value",
+    "1 particles",
+    "2 particles",
+    "3 particles",
+    "depth 4 or more",
+)
+
+
+def features(example: Example) -> frozenset[str]:
+    """Return what there is in an example. Resampling counts where it has something to choose from."""
+    found = {f"{example.particles} particles"}
+    if depth(example.q) >= 4:
+        found.add("depth 4 or more")
+    if not domain(example.q).sizes:
+        found.add("no variable at all")
+    for q in subprograms(example.q):
+        found.add(FORMS[type(q)])
+        found.update(_of_program(q, several=example.particles > 1))
+        if isinstance(q, Resample) and example.particles == 3 and _weighted(q.q):
+            found.add(f"{q.method} resampling of three weights")
+    return frozenset(found)
+
+
+def _of_program(q: Program, *, several: bool) -> Iterator[str]:
+    match q:
+        case Primitive():
+            yield from _of_primitive(q)
+        case Rename(inner, _) if not is_kernel(inner):
+            yield "rename of an inference program"
+        case Extend(Extend(), _):
+            yield "extend of an extend"
+        case Move(_, Move()):
+            yield "move of a move"
+        case Resample(_, method, threshold) if several:
+            yield f"{method} resampling" + ("" if threshold is None else ", with a threshold")
+            if threshold is not None:
+                yield "a threshold"
+        case Compose(q2, q1):
+            yield from _of_compose(q2, q1, several=several)
+        case Propose(p, inner):
+            yield from _of_propose(p, inner)
+
+
+def _of_primitive(q: Primitive) -> Iterator[str]:
+    table = table_of(q)
+    if table.returns != "state":
+        yield {"nothing": "no value", "pair": "a tree of values", "argument": "the argument as the value"}[
+            table.returns
+        ]
+    for statement in statements_of(table.statements):
+        match statement:
+            case Observe(_, rows, value):
+                yield "an observed variable"
+                if any(row[value] == 0 for row in rows):
+                    yield "a weight of zero"
+            case Factor(_, log_values):
+                yield "a factor"
+                if -float("inf") in log_values:
+                    yield "a weight of zero"
+
+
+def _of_compose(q2: Program, q1: Program, *, several: bool) -> Iterator[str]:
+    if _weighted(q2) and _weighted(q1):
+        yield "compose of two weighted programs"
+    if isinstance(q2, Propose) and isinstance(q1, Propose):
+        yield "compose of two proposes"
+    if several and _weighted(q2) and _resamples(q1):
+        yield "compose of a weighted program after a resample"
+    if several and _resamples(q2) and _weighted(q1):
+        yield "compose of a resample after a weighted program"
+    if several and any(isinstance(q, Propose) and _resamples(q.q) for q in subprograms(q2)):
+        yield "a resample inside of a propose, after another program"
+
+
+def _of_propose(p: Program, q: Program) -> Iterator[str]:
+    yield f"{FORMS[type(q)]} as a proposal"
+    theirs, ours = domain(q), domain(p)
+    if ours.sizes.keys() - theirs.sizes.keys():
+        yield "a missing variable"
+    if theirs.sizes.keys() - ours.sizes.keys():
+        yield "a superfluous variable"
+    if theirs.sometimes & ours.sizes.keys():
+        yield "a variable that only some proposals have"
+    if ours.sometimes & theirs.sizes.keys():
+        yield "a variable that only some targets have"
+    if theirs.sizes.keys() & ours.observed:
+        yield "a proposed variable that the target observes"
+    if any(theirs.sizes.get(a, 0) > n for a, n in ours.sizes.items()):
+        yield "a proposal with more values than its target"
+    match p, q:
+        case Extend(_, Prev(f)), Move(g, Resample()) if f == g:
+            yield "propose(extend(p, prev(f)), move(f, resample(q)))"
+
+
+def _weighted(q: Program) -> bool:
+    """Tell whether weights of q may differ between particles."""
+    return any(isinstance(part, Propose) for part in subprograms(q)) or bool(domain(sy.target(q)).observed)
+
+
+def _resamples(q: Program) -> bool:
+    return any(isinstance(part, Resample) for part in subprograms(q))

@@ -1,0 +1,169 @@
+"""Rules with one mistake each, to see that exact enumeration finds it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import steelyard as sy
+from steelyard.language.programs import Compose, Program, Propose, Resample
+from steelyard.maps import Domain, dom, log_product
+from steelyard.particles import resampling
+from steelyard.particles.resampling import RESAMPLERS
+from steelyard.semantics import rules
+from steelyard.semantics.evaluation import Evaluation
+from tests.laws.finite import Factor, Observe, Sample, Table, When
+
+RIGHT_RESAMPLE = rules.resample
+
+
+def propose(
+    engine: Any,
+    q: Propose,
+    c0: Any,
+    *,
+    divided: bool = True,
+    without_superfluous: bool = True,
+    by_particle: bool = True,
+    marginal: bool = True,
+    arguments_follow: bool = True,
+    without_missing: bool = True,
+) -> Evaluation:
+    """Propose, from which a part of the rule can be taken away."""
+    e1 = engine.run(q.q, c0)
+    follow = arguments_follow and e1.ancestors is not None
+    e2 = engine.run(q.p, c0.reindex(e1.ancestors) if follow else c0, e1.trace)
+    superfluous = dom(e1.trace) - dom(e2.trace)
+    if not by_particle:
+        superfluous = Domain({a: m for a, m in dom(e1.trace).items() if a not in e2.trace})
+    counted = dom(e1.log_density) - (superfluous if without_superfluous else Domain())
+    u1 = log_product(e1.log_density, counted, engine.one)
+    w2 = e2.log_weight if without_missing else log_product(e2.log_density, dom(e2.log_density), engine.one)
+    w = w2 + e1.log_weight - (np.where(np.isneginf(u1), np.inf, u1) if divided else 0.0)
+    e3 = (e2.marginal or e2) if marginal else e2
+    return replace(e3, log_weight=w, ancestors=e1.ancestors, marginal=None)
+
+
+def compose(engine: Any, q: Compose, c0: Any, tau0: Any) -> Evaluation:
+    """Compose, where what q1 left does not follow the ancestors that q2 took."""
+    e1 = engine.run(q.q1, c0, tau0)
+    e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
+    trace, log_density = e2.trace | e1.trace, e2.log_density | e1.log_density
+    return replace(e2, trace=trace, log_density=log_density, log_weight=e2.log_weight + e1.log_weight, marginal=None)
+
+
+def resample_keeping_weights(engine: Any, q: Resample, c0: Any) -> Evaluation:
+    """Resample, where a particle leaves with the weight of its ancestor."""
+    e = engine.run(q.q, c0)
+    ancestors = resampling.ancestors(e.log_weight, q.method, engine.noise(q.method, e.log_weight), e.particles)
+    return e.reindex(ancestors)
+
+
+def resample_averaging_always(engine: Any, q: Resample, c0: Any) -> Evaluation:
+    """Resample, where weights are averaged also if the threshold let the particles pass."""
+    out = RIGHT_RESAMPLE(engine, q, c0)
+    average = np.logaddexp.reduce(out.log_weight) - np.log(out.particles)
+    return replace(out, log_weight=np.full(out.particles, average))
+
+
+def _sorted(method: str) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setitem(RESAMPLERS, method, RESAMPLERS[method]._replace(ordered=False))
+
+
+def _rule(name: str, wrong: Callable[..., Evaluation]) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(rules, name, wrong)
+
+
+_A = Sample("a", ((0.13, 0.87),))
+_MODEL = Table((Sample("a", ((0.71, 0.29),)), Observe("x", ((0.94, 0.06), (0.38, 0.62)), 0)))
+_GUIDE = Table((_A,))
+_WEIGHTED = Table((_A, Factor("f", (0.7, -1.3))))
+_NEXT = Table((Sample("b", ((0.71, 0.29), (0.13, 0.87))), Factor("g", (0.2, -0.4))))
+_KERNEL = Table((Sample("a", ((0.38, 0.62), (0.94, 0.06))),))
+_AUXILIARY = Table((Sample("u", ((0.13, 0.87), (0.71, 0.29))), Sample("a", ((0.94, 0.06), (0.38, 0.62)))))
+_OPTIONAL = Table((Sample("u", ((0.38, 0.62),)), When(0, (_A,)), Factor("f", (0.2, 0.7))))
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A mistake in a rule, the simplest program that shows it, and what generated programs need to have for that.
+
+    Two particles are symmetric enough to hide it if their ancestors are sorted; three are not.
+    """
+
+    name: str
+    install: Callable[[pytest.MonkeyPatch], None]
+    shows: Program
+    needs: str
+    particles: int = 2
+
+
+MISTAKES = (
+    Mistake(
+        "no division by u1",
+        _rule("propose", partial(propose, divided=False)),
+        sy.propose(_MODEL, _GUIDE),
+        needs="propose",
+    ),
+    Mistake(
+        "superfluous variables in u1",
+        _rule("propose", partial(propose, without_superfluous=False)),
+        sy.propose(_MODEL, _AUXILIARY),
+        needs="a superfluous variable",
+    ),
+    Mistake(
+        "superfluous variables by address, not by particle",
+        _rule("propose", partial(propose, by_particle=False)),
+        sy.propose(_OPTIONAL, _GUIDE),
+        needs="a variable that only some targets have",
+    ),
+    Mistake(
+        "auxiliary variables not marginalised",
+        _rule("propose", partial(propose, marginal=False)),
+        sy.propose(sy.extend(_MODEL, sy.prev(_KERNEL)), sy.move(_KERNEL, _GUIDE)),
+        needs="extend",
+    ),
+    Mistake(
+        "arguments of a propose not reindexed",
+        _rule("propose", partial(propose, arguments_follow=False)),
+        sy.compose(sy.propose(_NEXT, sy.resample(_NEXT)), _WEIGHTED),
+        needs="a resample inside of a propose, after another program",
+    ),
+    Mistake(
+        "missing variables in w2",
+        _rule("propose", partial(propose, without_missing=False)),
+        sy.propose(_AUXILIARY, _GUIDE),
+        needs="a missing variable",
+    ),
+    Mistake(
+        "first part of a compose not reindexed",
+        _rule("compose", compose),
+        sy.compose(sy.resample(_NEXT), _WEIGHTED),
+        needs="compose of a resample after a weighted program",
+    ),
+    Mistake(
+        "weights kept by resample",
+        _rule("resample", resample_keeping_weights),
+        sy.resample(_WEIGHTED),
+        needs="resample",
+    ),
+    Mistake(
+        "weights averaged without resampling",
+        _rule("resample", resample_averaging_always),
+        sy.resample(_WEIGHTED, threshold=0.45),
+        needs="a threshold",
+    ),
+    *(
+        Mistake(
+            f"sorted {method} ancestors",
+            _sorted(method),
+            sy.resample(_WEIGHTED, method=method),
+            needs=f"{method} resampling of three weights",
+            particles=3,
+        )
+        for method in ("systematic", "stratified", "residual")
+    ),
+)

@@ -1,0 +1,93 @@
+"""What may learn: Equinox modules, Flax NNX modules and states, dictionaries of arrays, a number."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+import steelyard as sy
+from tests.training.programs import ARGUMENTS, INPUTS, exact, posterior, square
+
+ONE = jnp.asarray(1.0)
+
+
+class Network(nnx.Module):
+    """A network with a counter and a stream of keys, which do not learn."""
+
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.hidden = nnx.Linear(1, 8, rngs=rngs)
+        self.out = nnx.Linear(8, 1, rngs=rngs)
+        self.rngs = rngs
+        self.calls = nnx.Variable(jnp.asarray(3))
+
+    def __call__(self, x: Any) -> Any:
+        return self.out(jnp.tanh(self.hidden(x[None])))[0]
+
+
+def learn(network: Any, models: Any) -> sy.TrainResult:
+    given = {"data": INPUTS, "steps": 200, "particles": 3, "optimizer": optax.adam(0.03)}
+    return sy.train(lambda m, x: posterior(network(m), x), models, **{**ARGUMENTS, **given})
+
+
+def test_an_equinox_module_learns_and_keeps_what_is_not_an_array() -> None:
+    module = eqx.nn.MLP("scalar", "scalar", 8, 1, activation=jnp.tanh, key=jax.random.key(1))
+    before = module(ONE)
+    result = learn(lambda m: m, module)
+    assert type(result.models) is eqx.nn.MLP
+    assert result.models.activation is module.activation
+    assert abs(result.models(ONE) - 0.5) < 0.1 < abs(before - 0.5)
+    assert module(ONE) == before
+    assert result.history.loss[-20:].mean() < result.history.loss[0] - 0.1
+
+
+def test_a_flax_module_learns_and_the_one_that_was_given_stays_as_it_was() -> None:
+    module = Network()
+    module.out.bias[...] = jnp.asarray([2.0])
+    before = module(ONE)
+    result = learn(lambda m: m, module)
+    assert type(result.models) is Network
+    assert type(result.models.hidden.kernel) is nnx.Param
+    assert abs(result.models(ONE) - 0.5) < 0.1 < abs(before - 0.5)
+    assert module(ONE) == before
+    assert result.models.calls[...] == 3
+    assert result.models.rngs.default.key[...] == module.rngs.default.key[...]
+
+
+@pytest.mark.parametrize("only", [(), (nnx.Param, ...)], ids=["the whole state", "the parameters"])
+def test_a_flax_state_learns(only: tuple[Any, ...]) -> None:
+    graph, models, *others = nnx.split(Network(), *only)
+    result = learn(lambda m: nnx.merge(graph, m, *others), models)
+    assert type(result.models) is nnx.State
+    assert abs(nnx.merge(graph, result.models, *others)(ONE) - 0.5) < 0.1
+
+
+@pytest.mark.parametrize("array", [float, np.float32, jnp.float32], ids=["float", "NumPy", "JAX"])
+def test_numbers_and_arrays_of_either_kind_learn(array: Any) -> None:
+    models = {"a": array(1.0), "b": [jnp.zeros(2), np.ones((2, 2), np.float32)], "name": "m", "size": 7, "none": None}
+
+    def loss(m: Any) -> Any:
+        return square(m["a"]) + square(m["b"][0], m["size"]) + square(m["b"][1])
+
+    learned = sy.train(exact(loss), models, optimizer=optax.sgd(0.3), **ARGUMENTS).models
+    np.testing.assert_allclose(learned["a"], 3.0, rtol=1e-5)
+    np.testing.assert_allclose(learned["b"][0], [7.0, 7.0], rtol=1e-5)
+    np.testing.assert_allclose(learned["b"][1], [[3.0, 3.0], [3.0, 3.0]], rtol=1e-5)
+    assert (learned["name"], learned["size"], learned["none"]) == ("m", 7, None)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_parameters_keep_their_type(dtype: Any) -> None:
+    learned = sy.train(exact(square), jnp.zeros(2, dtype), optimizer=optax.adam(0.3), **ARGUMENTS).models
+    assert learned.dtype == dtype
+    np.testing.assert_allclose(learned.astype(jnp.float32), [3.0, 3.0], atol=0.4)
+
+
+def test_a_model_without_anything_to_learn_is_refused() -> None:
+    with pytest.raises(sy.ArgumentError, match="nothing to learn"):
+        sy.train(lambda m: exact(square)(jnp.zeros(())), {"size": 7}, optimizer=optax.sgd(0.1), **ARGUMENTS)
