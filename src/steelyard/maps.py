@@ -82,7 +82,7 @@ class Map(Mapping[str, T], Generic[T]):
             raise KeyError(f"no variable at {address!r}; there are {', '.join(map(repr, self)) or 'none'}") from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.values_at)
+        return iter(sorted(self.values_at))
 
     def __len__(self) -> int:
         return len(self.values_at)

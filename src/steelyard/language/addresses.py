@@ -40,6 +40,11 @@ def variable(address: str) -> str:
     return variable(address.of) if isinstance(address, Previous) else address
 
 
+def versioned(address: str) -> str:
+    """Return the address that is written like this: of a previous version, if it ends with the mark."""
+    return Previous(versioned(address[:-1])) if address.endswith(MARK) else address
+
+
 def check_address(address: str, place: str) -> None:
     """Raise `AddressError` unless users may choose this address."""
     if not isinstance(address, str) or not address:

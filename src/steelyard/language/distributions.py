@@ -1,7 +1,6 @@
 """What steelyard asks of a distribution: one draw, and the log density of one particle's value."""
 
 import inspect
-from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -36,7 +35,7 @@ def check_distribution(distribution: Any, address: str, place: str) -> None:
 
 def draw(distribution: Distribution, key: Key) -> Any:
     """Draw one value."""
-    if _takes_seed(type(distribution)):
+    if "seed" in inspect.signature(distribution.sample).parameters:
         return distribution.sample(seed=key)
     return distribution.sample(key)
 
@@ -64,9 +63,12 @@ def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
     support = _elementwise(getattr(distribution, "support", None))
     if support is None:
         return log_prob(distribution, value)
+    shape = getattr(distribution, "batch_shape", ()) + getattr(distribution, "event_shape", ())
+    value = jnp.asarray(value)
+    value = jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, shape))
     inside = jnp.all(jnp.asarray(support(value)))
     # The density is taken at a point of the support, else a NaN outside of it would poison the gradient.
-    feasible = jnp.where(inside, value, support.feasible_like(jnp.asarray(value)))
+    feasible = jnp.where(inside, value, support.feasible_like(value))
     return jnp.where(inside, log_prob(distribution, feasible), -jnp.inf)
 
 
@@ -82,11 +84,6 @@ def check_shape(distribution: Distribution, value: Any, address: str, place: str
             f"but the distribution there has shape {batch + event} for one particle. "
             f"Make the two programs agree on {address!r}, or rename one of them."
         )
-
-
-@lru_cache
-def _takes_seed(kind: type) -> bool:
-    return "seed" in inspect.signature(kind.sample).parameters
 
 
 def _elementwise(support: Any) -> Constraint[Any] | None:

@@ -21,9 +21,9 @@ from steelyard.language.distributions import (
 )
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
-from steelyard.types import Distribution, Mask
+from steelyard.types import Distribution, Mask, is_traced
 
-Draw = Callable[[str, Distribution], Any]
+Draw = Callable[[int, str, Distribution], Any]
 
 
 class State:
@@ -52,6 +52,7 @@ class State:
         self._sticks = sticks
         self._score: Any = None
         self._present: Mask = True
+        self._site = 0
         self._seen: set[str] = set()
         self._trace: dict[str, Any] = {}
         self._log_density: dict[str, Any] = {}
@@ -71,11 +72,12 @@ class State:
             AddressError: the address was used before in this program, or the proposed value has another shape.
         """
         self._enter(address, distribution)
+        self._site += 1
         present, reused = self._present, self._given.present(address)
         if present is False:
             return _placeholder(distribution)
         scored = self._detached or not is_reparameterized(distribution)
-        value = None if reused is True else stop_gradient(self._draw(address, distribution), scored)
+        value = None if reused is True else stop_gradient(self._draw(self._site, address, distribution), scored)
         if reused is not False:
             proposed = stop_gradient(self._given[address], self._detached)
             check_shape(distribution, proposed, address, self._place)
@@ -155,7 +157,8 @@ class State:
             )
         outer = self._present
         if not isinstance(flag, bool):
-            flag = bool(flag) if self._concrete or isinstance(flag, np.bool_) else jnp.asarray(flag, bool)
+            known = isinstance(flag, np.bool_) or self._concrete and not is_traced(flag)
+            flag = bool(flag) if known else jnp.asarray(flag, bool)
         self._present = both(outer, flag)
         try:
             yield
@@ -168,14 +171,15 @@ class State:
 
     def _claim(self, address: str) -> None:
         check_address(address, self._place)
+        # A program that runs on concrete values may use an address in either branch of a condition.
+        if self._present is False:
+            return
         if address in self._seen:
             raise AddressError(
                 f"{self._place}: the address {address!r} is used twice. Give each variable its own address, "
                 f"for example f'{address}{{i}}' in a loop."
             )
-        # A program that runs on concrete values may use an address in either branch of a condition.
-        if self._present is not False:
-            self._seen.add(address)
+        self._seen.add(address)
 
     def _record(self, address: str, log_density: Any) -> None:
         self._log_density[address] = select(self._present, log_density, 0.0)

@@ -41,7 +41,9 @@ def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
     # Rounding leaves the end of the sum near one, and a position may round up to one.
     cdf = cdf / cdf[-1]
     positions = xp.minimum(positions, xp.asarray(1 - xp.finfo(cdf.dtype).epsneg, dtype=cdf.dtype))
-    return xp.clip(xp.searchsorted(cdf, positions, side="right"), 0, weights.shape[0] - 1)
+    indices = xp.clip(xp.searchsorted(cdf, positions, side="right"), 0, weights.shape[0] - 1)
+    # A parallel prefix sum rounds each entry on its own, and may rise where the weight is zero.
+    return xp.where(weights[indices] > 0, indices, xp.argmax(weights))
 
 
 def _strata(weights: Any, uniforms: Any, size: int) -> Any:

@@ -9,7 +9,8 @@ import numpy as np
 def log_sum(log_weights: Any) -> Any:
     """Return log sum_l w_l."""
     if isinstance(log_weights, np.ndarray):
-        return np.logaddexp.reduce(log_weights, axis=-1)
+        with np.errstate(invalid="ignore"):
+            return np.logaddexp.reduce(log_weights, axis=-1)
     return jax.nn.logsumexp(log_weights, axis=-1)
 
 

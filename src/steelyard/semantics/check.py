@@ -136,7 +136,7 @@ def _reads(f: Primitive, c0: Values) -> bool:
             leaves[i] = leaf
         args = jax.tree.unflatten(c0.structure, leaves)
 
-        def draw(_: str, distribution: Any) -> Any:
+        def draw(_: int, address: str, distribution: Any) -> Any:
             return draw_one(distribution, jax.random.key(0))
 
         result = run(f, args, draw, Map(), concrete=False)

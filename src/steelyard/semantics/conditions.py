@@ -25,9 +25,11 @@ def check_disjoint(first: Domain, second: Domain, q: Program) -> None:
         )
 
 
-def check_unobserved(observed: Domain, q: Extend) -> None:
-    """Raise `ObservedKernelError` if the kernel of q observes something."""
-    if addresses := _overlap(observed):
+def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:
+    """Raise `ObservedKernelError` if the kernel of q observes something: if dom(rho) is not dom(tau)."""
+    # Where masks are not known yet, an address that is in both maps has the same mask in both.
+    known = {a: m for a, m in tau.items() if not isinstance(m, bool | np.ndarray)}
+    if addresses := _overlap(rho - Domain({**tau, **dict.fromkeys(known, True)})):
         raise ObservedKernelError(
             f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
             f"only sample, else the target would not be its marginal. Observe it in the target program instead."

@@ -87,7 +87,7 @@ class _Missing(Exception):
     """The trace lacks a variable of the program."""
 
 
-def _never(address: str, distribution: Any) -> Any:
+def _never(site: int, address: str, distribution: Any) -> Any:
     raise _Missing(address)
 
 

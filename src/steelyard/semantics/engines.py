@@ -61,11 +61,9 @@ class _Sites:
     def __init__(self, level: Key, particle: Any) -> None:
         self._level = level
         self._particle = particle
-        self._count = 0
 
-    def __call__(self, address: str, distribution: Distribution) -> Any:
-        key = particle_key(jax.random.fold_in(self._level, self._count), self._particle)
-        self._count += 1
+    def __call__(self, site: int, address: str, distribution: Distribution) -> Any:
+        key = particle_key(jax.random.fold_in(self._level, site), self._particle)
         try:
             return draw(distribution, key)
         except NotImplementedError:
@@ -188,7 +186,7 @@ class Single:
         return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
-        def fixed(address: str, distribution: Distribution) -> Any:
+        def fixed(site: int, address: str, distribution: Distribution) -> Any:
             return draw(distribution, jax.random.key(0))
 
         result = run(f, c0.tree, fixed, tau0, concrete=True)

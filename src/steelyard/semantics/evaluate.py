@@ -1,6 +1,7 @@
 """Running programs: `evaluate`, and what can be asked of a program without sampling."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from steelyard.errors import AddressError, ArgumentError, WeightError
+from steelyard.language.addresses import versioned
 from steelyard.language.programs import Program, Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
+from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.levels import Objective
@@ -84,9 +87,10 @@ def evaluate(
             )
 
         if is_traced(key):
-            return run(key)
+            with _explained(q):
+                return run(key)
         # A wrong program is found by tracing it, before anything is sampled.
-        jax.eval_shape(run, key)
+        abstractly(run, q)
         out = run(key)
     _check_weights(out, q)
     return out
@@ -118,7 +122,7 @@ def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar
         True
     """
     q = target(q)
-    tau0 = trace if isinstance(trace, Map) else Map(dict(trace))
+    tau0 = trace if isinstance(trace, Map) else Map({versioned(a): v for a, v in trace.items()})
     e = Single().run(q, Values.shared(args), tau0)
     total = sum(e.log_density.values(), start=jnp.zeros(()))
     missing, superfluous = dom(e.trace) - dom(tau0), dom(tau0) - dom(e.trace)
@@ -182,8 +186,15 @@ def addresses(q: Programmable, *args: Any) -> Addresses:
 
 def abstractly(run: Any, q: Program) -> Any:
     """Trace `run(key)` without running it."""
-    try:
+    with _explained(q):
         return jax.eval_shape(run, jax.random.key(0))
+
+
+@contextmanager
+def _explained(q: Program) -> Iterator[None]:
+    """Say what to do about a program that needs concrete values where there are none."""
+    try:
+        yield
     except jax.errors.ConcretizationTypeError as error:
         raise ArgumentError(
             f"{describe(q)} branches on what it sampled, so that its addresses are known only when it runs. "
@@ -211,7 +222,7 @@ def _finish(e: Evaluation) -> Evaluation:
 
 
 def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
-    trace = given if isinstance(given, Map) else Map(dict(given))
+    trace = given if isinstance(given, Map) else Map({versioned(a): v for a, v in given.items()})
     for address, value in trace.items():
         for leaf in jax.tree.leaves(value):
             if np.shape(leaf)[:1] != (particles,):
@@ -224,10 +235,8 @@ def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
 
 
 def _check_arguments(key: Any, particles: Any, engine: Any, chunk: Any) -> None:
-    if not jnp.issubdtype(getattr(key, "dtype", np.void), jax.dtypes.prng_key) or key.shape != ():
-        raise ArgumentError(f"evaluate: key must be one key made by jax.random.key(seed), got {key!r}.")
-    if isinstance(particles, bool) or not isinstance(particles, int) or particles < 1:
-        raise ArgumentError(f"evaluate: particles is a positive number, known before running, got {particles!r}.")
+    check_key(key, "evaluate")
+    check_count(particles, "evaluate")
     if chunk is not None and chunk < 1:
         raise ArgumentError(f"evaluate: chunk is a positive number of particles, got {chunk!r}.")
     if engine not in ("vectorized", "universal"):

@@ -13,6 +13,7 @@ from steelyard.errors import ArgumentError
 from steelyard.maps import Map
 from steelyard.particles import resampling, weights
 from steelyard.semantics import display
+from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.values import Values
 from steelyard.types import Ancestors, Key, LogWeights, Method, Scalar
 
@@ -131,7 +132,7 @@ class Evaluation:
     @property
     def value(self) -> Any:
         """c, what the program returned, with the particle axis first."""
-        if isinstance(self.log_weight, np.ndarray):
+        if self.values.are_objects:
             return dense(self.values.tree)
         return self.values.broadcast(self.log_weight.shape)
 
@@ -205,9 +206,14 @@ class Evaluation:
             >>> out.resample(jax.random.key(1), 3).trace["z"].shape
             (3,)
         """
+        if method not in resampling.RESAMPLERS:
+            raise ArgumentError(
+                f"Evaluation.resample: unknown method {method!r}; choose one of {', '.join(resampling.RESAMPLERS)}."
+            )
         if self.log_weight.ndim != 1:
             raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
-        size = self.particles if particles is None else particles
+        check_key(key, "Evaluation.resample")
+        size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
         noise = resampling.draw_noise(key, method, size)
         indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
         if isinstance(self.log_weight, np.ndarray):
@@ -272,7 +278,7 @@ def dense(objects: Any) -> Any:
     """Return an array of Python objects as a tree of arrays where they are alike, and as it is where they are not."""
     items = list(objects)
     structures = {jax.tree.structure(x) for x in items}
-    if len(structures) != 1 or any(x is None for x in items):
+    if len(structures) != 1:
         return objects
     columns = zip(*(jax.tree.leaves(x) for x in items), strict=True)
     try:
@@ -285,7 +291,8 @@ def _average(normalized: Any, terms: Any) -> Any:
     xp = terms.__array_namespace__()
     w = normalized.reshape(normalized.shape + (1,) * (terms.ndim - 1))
     # A particle of weight zero must not count, even where h is infinite.
-    return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)
+    with np.errstate(invalid="ignore"):
+        return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)
 
 
 def _full_like(log_weight: Any, size: int, value: Any) -> Any:

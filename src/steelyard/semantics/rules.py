@@ -98,7 +98,7 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
     e1 = engine.run(q.p, c0, tau0)
     e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
     check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
-    check_unobserved(dom(e2.log_density) - dom(e2.trace), q)
+    check_unobserved(dom(e2.log_density), dom(e2.trace), q)
     return Evaluation(
         e2.values,
         e1.trace | e2.trace,

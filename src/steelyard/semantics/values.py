@@ -34,6 +34,11 @@ class Values:
         """Return one Python object for each particle, from an array of objects."""
         return cls((objects,), (True,), jax.tree.structure(0))
 
+    @property
+    def are_objects(self) -> bool:
+        """Whether these are Python objects, one for each particle."""
+        return len(self.leaves) == 1 and getattr(self.leaves[0], "dtype", None) == np.dtype(object)
+
     def as_arguments(self) -> "Values":
         """Return the tuple of arguments of a program that is called with these values."""
         return Values(self.leaves, self.varies, jax.tree_util.treedef_tuple((self.structure,)))
@@ -81,7 +86,7 @@ class Values:
         """Return the tree with a particle axis, the last one of `shape`, in every array."""
 
         def expand(leaf: Any, varies: bool) -> Any:
-            if varies or not _is_array(leaf):
+            if varies or _is_static(leaf):
                 return leaf
             leaf, batch = jnp.asarray(leaf), len(shape) - 1
             return jnp.broadcast_to(jnp.expand_dims(leaf, batch), shape + leaf.shape[batch:])
@@ -91,7 +96,7 @@ class Values:
         )
 
     def tree_flatten(self) -> tuple[Any, Any]:
-        arrays = [_is_array(x) for x in self.leaves]
+        arrays = [not _is_static(x) for x in self.leaves]
         children = [x for x, is_array in zip(self.leaves, arrays, strict=True) if is_array]
         others = tuple(None if is_array else x for x, is_array in zip(self.leaves, arrays, strict=True))
         return children, (tuple(arrays), others, self.varies, self.structure)
@@ -104,8 +109,8 @@ class Values:
         return cls(tuple(leaves), varies, structure)
 
 
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray | np.generic | bool | int | float | complex)
+def _is_static(leaf: Any) -> bool:
+    return isinstance(leaf, str | bytes) or callable(leaf)
 
 
 def run_for_each(

@@ -45,7 +45,8 @@ def enumerate(q: Programmable, *args: Any, particles: int) -> Iterator[tuple[flo
     Example:
         >>> import numpyro.distributions as dist, steelyard as sy
         >>> def coin(s): return s.sample("heads", dist.Bernoulli(0.25))
-        >>> [(round(p, 3), out.trace["heads"].tolist()) for p, out in sy.testing.enumerate(coin, particles=2)]
+        >>> outcomes = sy.testing.enumerate(coin, particles=2)
+        >>> [(round(p, 3), [int(x) for x in out.trace["heads"]]) for p, out in outcomes]
         [(0.562, [0, 0]), (0.188, [0, 1]), (0.188, [1, 0]), (0.062, [1, 1])]
     """
     with jax.enable_x64(True):
@@ -95,7 +96,7 @@ class Enumerating:
     def noise(self, method: str, log_weights: Any) -> Noise:
         return self.choose(lambda: list(every_noise(method, normalize(log_weights))))
 
-    def _draw(self, address: str, distribution: Distribution) -> Any:
+    def _draw(self, site: int, address: str, distribution: Distribution) -> Any:
         return self.choose(lambda: every_value(address, distribution))
 
     def choose(self, alternatives: Callable[[], list[Outcome]]) -> Any:
@@ -181,15 +182,14 @@ def _freeze(x: Any) -> Any:
 
 def every_value(address: str, distribution: Distribution) -> list[Outcome]:
     """Return every value that a distribution can draw."""
-    enumerate_support = getattr(distribution, "enumerate_support", None)
-    if enumerate_support is None:
+    if not getattr(distribution, "has_enumerate_support", hasattr(distribution, "enumerate_support")):
         raise ArgumentError(
             f"enumerate: {address!r} has the distribution {distribution!r}, which is not finite and discrete. "
             f"Use sy.testing.check_evidence for programs with continuous variables."
         )
     shape = tuple(getattr(distribution, "batch_shape", ()))
     if not shape:
-        values = list(enumerate_support())
+        values = list(distribution.enumerate_support())  # pyright: ignore
     else:
         support = list(distribution.enumerate_support(expand=False).reshape(-1))  # pyright: ignore
         combinations = itertools.product(support, repeat=math.prod(shape))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import CheckpointError
@@ -40,21 +41,21 @@ class Checkpoints:
             raise self._damaged(steps) from error
         if found != self._identity:
             raise self._foreign(_difference(found, self._identity))
-        target = {_name(i): jax.ShapeDtypeStruct(np.shape(x), x.dtype) for i, x in enumerate(leaves)}
+        target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in _pack(leaves).items()}
         try:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
             state = self._manager.restore(steps, args=args)["state"]
         except Exception as error:
             raise self._damaged(steps) from error
-        return jax.tree.unflatten(structure, [state[_name(i)] for i in range(len(leaves))])
+        return jax.tree.unflatten(structure, [_unpack(state, i, x) for i, x in enumerate(leaves)])
 
     def save(self, steps: int, state: Any) -> None:
         """Write a checkpoint; a run that is killed meanwhile leaves the one before it."""
         if self._manager.latest_step() == steps:
             return
         ocp = self._ocp
-        leaves = {_name(i): np.asarray(x) for i, x in enumerate(jax.tree.leaves(state))}
-        args = ocp.args.Composite(state=ocp.args.StandardSave(leaves), identity=ocp.args.JsonSave(self._identity))
+        leaves = ocp.args.StandardSave(_pack(jax.tree.leaves(state)))
+        args = ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(self._identity))
         self._manager.save(steps, args=args)
         self._manager.wait_until_finished()
 
@@ -82,6 +83,23 @@ class Checkpoints:
 
 def _name(index: int) -> str:
     return f"{index:05d}"
+
+
+def _is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def _pack(leaves: list[Any]) -> dict[str, np.ndarray]:
+    """Return the arrays to write: of keys their data, and nothing of empty arrays, which Orbax refuses."""
+    arrays = {_name(i): np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(leaves)}
+    return {name: x for name, x in arrays.items() if x.size}
+
+
+def _unpack(state: dict[str, Any], index: int, like: Any) -> Any:
+    if np.size(like) == 0:
+        return like
+    data = jnp.asarray(state[_name(index)])
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like)) if _is_key(like) else data
 
 
 def _difference(found: Any, expected: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
+from steelyard.semantics.arguments import check_key
 from steelyard.semantics.evaluate import evaluate
 from steelyard.semantics.levels import Objective
 from steelyard.training.checkpoints import Checkpoints
@@ -145,8 +146,11 @@ def train(
     """
     rows = _rows(data)
     _check(steps, batch_size, rows)
+    check_key(key, "train")
     models = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, float) else x, models)
     parameters, static = eqx.partition(models, eqx.is_inexact_array)
+    if not jax.tree.leaves(parameters):
+        raise ArgumentError("train: the models have nothing to learn: no array of floating-point numbers.")
 
     def batch_loss(parameters: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Any, Any]]:
         trained = eqx.combine(parameters, static)
@@ -197,7 +201,7 @@ def train(
     history = History.empty(0)
     store = None if checkpoint is None else Checkpoints(checkpoint, _identity(learner, key, particles, batch_size))
     if store is not None and (found := store.load(lambda done: (learner, History.empty(done)))) is not None:
-        learner, history = found
+        learner, history = found[0], jax.tree.map(np.asarray, found[1])
 
     def result(interrupted: bool) -> TrainResult:
         return TrainResult(eqx.combine(learner.parameters, static), history, interrupted)
@@ -250,10 +254,16 @@ def _minibatch(data: Any, rows: int | None, batch_size: int | None, key: PRNGKey
 
 
 def _check(steps: int, batch_size: int | None, rows: int | None) -> None:
-    if steps < 1:
+    if not _is_count(steps):
         raise ArgumentError(f"train: steps is a positive number, got {steps!r}.")
-    if batch_size is not None and (rows is None or not 1 <= batch_size):
+    if rows == 0:
+        raise ArgumentError("train: data is empty.")
+    if batch_size is not None and (rows is None or not _is_count(batch_size)):
         raise ArgumentError(f"train: batch_size={batch_size!r} needs data, and is a positive number.")
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _identity(learner: _Learner, key: Any, particles: int, batch_size: int | None) -> dict[str, Any]:
