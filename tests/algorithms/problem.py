@@ -18,12 +18,12 @@ Params = dict[str, Any]
 DATA = (0.9, -0.4)
 PARAMS: Params = {
     "model": 0.3,
-    "guide": np.array([0.5, 0.1, -0.1]),
-    "start": np.array([0.2, 0.3]),
+    "guide": np.array([0.5, -0.2, -0.3]),
+    "start": np.array([0.2, -0.1]),
     "path": 0.4,
-    "forward": np.array([0.6, -0.2]),
-    "reverse": np.array([0.5, -0.1]),
-    "kernel": np.array([0.3, -0.2]),
+    "forward": np.array([0.5, 0.25, -0.5]),
+    "reverse": np.array([0.4, 0.15, -0.4]),
+    "kernel": np.array([0.3, 0.4, -0.4]),
 }
 
 
@@ -71,8 +71,8 @@ def both(shape: Any) -> Any:
 
     def program(s: sy.State, z: Any) -> Any:
         return tuple(
-            s.sample(name, dist.Normal(shape[0] * old, jnp.exp(shape[1])))
-            for name, old in zip(("z1", "z2"), z, strict=True)
+            s.sample(name, dist.Normal(shape[0] * old + shift, jnp.exp(shape[2])))
+            for name, old, shift in zip(("z1", "z2"), z, (shape[1], 0.0), strict=True)
         )
 
     return program
@@ -113,15 +113,15 @@ def filtering(algorithm: Callable[..., Any], guided: bool = True, **options: Any
 
 
 def sweeping(algorithm: Callable[..., Any], **options: Any) -> Callable[[Params], Any]:
-    """Two sweeps over the two variables."""
+    """One sweep over the two variables."""
 
     def build(params: Params) -> Any:
-        slope, scale = params["kernel"]
+        slope, shift, scale = params["kernel"]
 
-        def update(name: str, other: int) -> Any:
-            return lambda s, z: s.sample(name, dist.Normal(slope * z[other], jnp.exp(scale)))
+        def update(name: str, other: int, sign: float) -> Any:
+            return lambda s, z: s.sample(name, dist.Normal(slope * z[other] + sign * shift, jnp.exp(scale)))
 
-        return algorithm(model(params), guide(params), [update("z1", 1), update("z2", 0)], 2, **options)
+        return algorithm(model(params), guide(params), [update("z1", 1, 1.0), update("z2", 0, -0.5)], 1, **options)
 
     return build
 
@@ -156,5 +156,5 @@ CASES: dict[str, Case] = {
     "vsmc": Case(filtering(algorithms.vsmc), {"model", "guide"}, 2),
     "nasmc": Case(filtering(algorithms.nasmc), {"model", "guide"}, 2),
     "gibbs": Case(sweeping(algorithms.gibbs, method="multinomial"), set(), 0),
-    "apg": Case(sweeping(algorithms.apg), {"model", "guide", "kernel"}, 5),
+    "apg": Case(sweeping(algorithms.apg), {"model", "guide", "kernel"}, 3),
 }

@@ -30,6 +30,8 @@ FORMS = {
     Move: "move",
 }
 
+VALUES = {"nothing": "no value", "pair": "a tree of values", "argument": "the argument as the value"}
+
 EVERYTHING = (
     *FORMS.values(),
     *(f"{form} as a proposal" for form in FORMS.values()),
@@ -56,9 +58,7 @@ EVERYTHING = (
     "a factor",
     "a weight of zero",
     "no variable at all",
-    "no value",
-    "a tree of values",
-    "the argument as the value",
+    *VALUES.values(),
     "1 particles",
     "2 particles",
     "3 particles",
@@ -103,10 +103,8 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
 
 def _of_primitive(q: Primitive) -> Iterator[str]:
     table = table_of(q)
-    if table.returns != "state":
-        yield {"nothing": "no value", "pair": "a tree of values", "argument": "the argument as the value"}[
-            table.returns
-        ]
+    if table.returns in VALUES:
+        yield VALUES[table.returns]
     for statement in statements_of(table.statements):
         match statement:
             case Observe(_, rows, value):

@@ -50,7 +50,7 @@ def chance(rng: Random, percent: int) -> bool:
 
 def _rows(rng: Random, size: int, need: Need) -> Rows:
     rows = rng.sample(SKEWED[size], min(rng.randint(1, 3), len(SKEWED[size])))
-    if not need.positive and chance(rng, 10):
+    if not need.positive and chance(rng, 15):
         rows.append(ZERO[size])
     return tuple(rows)
 
@@ -60,11 +60,11 @@ def _sample(rng: Random, address: str, need: Need) -> Sample:
 
 
 def _weight(rng: Random, address: str, need: Need) -> Observe | Factor:
-    if chance(rng, 60):
+    if chance(rng, 50):
         size = rng.choice((2, 3))
         return Observe(address, _rows(rng, size, need), rng.randrange(size))
     values = rng.sample(LOG_FACTORS, rng.randint(1, 3))
-    if not need.positive and chance(rng, 60):
+    if not need.positive and chance(rng, 70):
         values.append(-float("inf"))
     return Factor(address, tuple(values))
 
@@ -75,7 +75,7 @@ def primitive(
     """Return a callable."""
     free = [a for a in SIZES if a not in need.avoid and not (need.thrifty and SIZES[a] > 2)]
     wanted = sorted({variable(a) for a in need.wanted} & set(free))
-    masked = masks and chance(rng, 25)
+    masked = masks and chance(rng, 30)
     # A variable is absent in some particles and present in others where another one, sampled before, decides.
     several = masked or not need.thrifty or chance(rng, 40 if len(wanted) > 1 else 10)
     names = rng.sample(wanted, min(1 + several, len(wanted))) if chance(rng, 85) else []

@@ -50,6 +50,17 @@ def examples(draw: Any, particles: int, *, runs: int = 4000) -> Example:
             return Example(q, rng.randint(0, 2), particles)
 
 
+@st.composite
+def apart(draw: Any, count: int) -> tuple[Program, ...]:
+    """Draw programs that share no variables, so that they can be composed in the order in which they are drawn."""
+    rng, need = draw(st.randoms(use_true_random=True)), Need(thrifty=True)
+    programs: list[Program] = []
+    for _ in range(count):
+        programs.append(inference(rng, need, rng.randint(0, 2)))
+        need = _apart_from(programs[-1], need)
+    return tuple(programs)
+
+
 def smallest_part(example: Example, fails: Callable[[Example], bool]) -> Example:
     """Return the smallest part of a failing program that fails on its own: parts of programs are programs."""
     found = [replace(example, q=q, argument=c) for q in subprograms(example.q) for c in (example.argument, 0, 1, 2)]

@@ -18,7 +18,7 @@ Build = Callable[[Params, Objective], Any]
 MAX_STANDARD_ERRORS = 4.0
 MAX_RELATIVE_ERROR = 0.02
 AT_ONCE = 2**18
-"""How many particles are in memory. Powers of two, like the numbers of runs: nothing is left over to compile again."""
+"""How many particles are in memory. Batches and runs are powers of two: nothing is left over, to be compiled again."""
 
 
 class Runs(NamedTuple):
@@ -50,7 +50,7 @@ def run_all(
 
     every = jax.vmap(one)
     if runs * particles > AT_ONCE:
-        every = lambda keys: jax.lax.map(one, keys, batch_size=max(1, AT_ONCE // particles))  # noqa: E731
+        every = lambda keys: jax.lax.map(one, keys, batch_size=2 ** (AT_ONCE // particles).bit_length() // 2)  # noqa: E731
     params = jax.tree.map(jnp.asarray, params)
     # What runs once is not worth optimising, if it is small.
     options = {"xla_backend_optimization_level": 0} if runs * particles <= AT_ONCE else None
@@ -114,7 +114,7 @@ def assert_close(found: Mapping[str, Any], exact: Params, tolerance: float = 1e-
 
 
 def exact_gradient(function: Callable[[Params], Any], params: Params) -> dict[str, np.ndarray]:
-    """Return the gradient of a function that is computed without sampling, in double precision."""
+    """Return the gradient, or the Jacobian, of a function that does not sample, in double precision."""
     with jax.enable_x64(True):
         doubles = jax.tree.map(lambda x: jnp.asarray(x, float), params)
-        return jax.tree.map(np.asarray, jax.jit(jax.grad(function))(doubles))
+        return jax.tree.map(np.asarray, jax.jit(jax.jacrev(function))(doubles))

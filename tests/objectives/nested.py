@@ -147,10 +147,12 @@ def exact(problem: Literal["discrete", "continuous"]) -> dict[str, Params]:
         return jnp.sum(jnp.exp(tables.proposal - jax.nn.logsumexp(tables.proposal)) * (tables.check - tables.hat))
 
     _, params, tables = {"discrete": DISCRETE, "continuous": CONTINUOUS}[problem]
-    quantities: dict[str, Callable[[Tables], Any]] = {
-        "check_hat": lambda t: divergence(t.check, t.hat),
-        "hat_check": lambda t: divergence(t.hat, t.check),
-        "evidence": lambda t: -jax.nn.logsumexp(t.hat),
-        "unweighted": unweighted,
-    }
-    return {name: exact_gradient(lambda p, f=f: f(tables(p)), params) for name, f in quantities.items()}
+    names = ("check_hat", "hat_check", "evidence", "unweighted")
+
+    def quantities(params: Params) -> Any:
+        t = tables(params)
+        evidence = -jax.nn.logsumexp(t.hat)
+        return jnp.stack([divergence(t.check, t.hat), divergence(t.hat, t.check), evidence, unweighted(t)])
+
+    jacobian = exact_gradient(quantities, params)
+    return {name: {density: g[i] for density, g in jacobian.items()} for i, name in enumerate(names)}

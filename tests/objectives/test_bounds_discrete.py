@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,16 @@ import pytest
 
 from steelyard import objectives
 from tests.objectives import discrete
-from tests.objectives.estimates import Objective, Runs, assert_close, exact_gradient, expectation, run_all
+from tests.objectives.estimates import (
+    Finite,
+    Objective,
+    Params,
+    Runs,
+    assert_close,
+    exact_gradient,
+    expectation,
+    run_all,
+)
 
 
 def evidence_bound(log_weights: Any) -> Any:
@@ -28,33 +37,47 @@ BOUNDS: dict[str, tuple[Objective, Callable[[Any], Any]]] = {
 }
 
 
+class Problem(NamedTuple):
+    """A finite level, its parameters, and the expectation of its loss over every joint outcome."""
+
+    level: Finite
+    params: Params
+    expected_loss: Callable[[Params, int, Callable[[Any], Any]], Any]
+
+
+PROBLEMS = {
+    "one level": Problem(discrete.ONE_LEVEL, discrete.PARAMS, discrete.expected_loss),
+    # The target draws a variable from its prior, and one of the proposal is left out of the weight.
+    "variables of one side only": Problem(discrete.ONE_SIDED, discrete.SIDES, discrete.one_sided_loss),
+    # What the first level draws changes the loss of the second.
+    "levels in sequence": Problem(discrete.SEQUENCE, discrete.STEPS, discrete.sequence_loss),
+}
+
+
 @cache
-def runs(particles: int) -> dict[str, Runs]:
+def runs(problem: str, particles: int) -> dict[str, Runs]:
+    level, params, _ = PROBLEMS[problem]
     every = {name: objective for name, (objective, _) in BOUNDS.items()}
-    return run_all(discrete.ONE_LEVEL.build, discrete.PARAMS, every, particles=particles, runs=2**14)
+    return run_all(level.build, params, every, particles=particles, runs=2**13)
 
 
-@pytest.mark.parametrize("particles", [1, 2, 3])
+@cache
+def exact(problem: str, particles: int, loss: Callable[[Any], Any]) -> Params:
+    _, params, expected_loss = PROBLEMS[problem]
+    return exact_gradient(lambda p: expected_loss(p, particles, loss), params)
+
+
+@pytest.mark.parametrize(
+    ("problem", "particles"),
+    [
+        ("one level", 1),
+        ("one level", 2),
+        ("one level", 3),
+        ("variables of one side only", 2),
+    ],
+)
 @pytest.mark.parametrize("name", list(BOUNDS))
-def test_expected_gradient_is_that_of_the_enumerated_loss(name: str, particles: int) -> None:
-    found = expectation(discrete.ONE_LEVEL, discrete.PARAMS, runs(particles)[name])
-    exact = exact_gradient(lambda p: discrete.expected_loss(p, particles, BOUNDS[name][1]), discrete.PARAMS)
-    assert_close(found, exact)
-
-
-# Variables that only one side has: c is drawn by the target from its prior, a is left out of the weight.
-@pytest.mark.parametrize("name", list(BOUNDS))
-def test_variables_of_one_side_only(name: str) -> None:
-    objective, loss = BOUNDS[name]
-    found = run_all(discrete.ONE_SIDED.build, discrete.SIDES, {name: objective}, particles=2, runs=2**13)[name]
-    exact = exact_gradient(lambda p: discrete.one_sided_loss(p, 2, loss), discrete.SIDES)
-    assert_close(expectation(discrete.ONE_SIDED, discrete.SIDES, found), exact)
-
-
-# Two levels in sequence: what the first draws changes the loss of the second.
-@pytest.mark.parametrize("name", list(BOUNDS))
-def test_levels_in_sequence(name: str) -> None:
-    objective, loss = BOUNDS[name]
-    found = run_all(discrete.SEQUENCE.build, discrete.STEPS, {name: objective}, particles=2, runs=2**13)[name]
-    exact = exact_gradient(lambda p: discrete.sequence_loss(p, 2, loss), discrete.STEPS)
-    assert_close(expectation(discrete.SEQUENCE, discrete.STEPS, found), exact)
+def test_expected_gradient_is_that_of_the_enumerated_loss(name: str, problem: str, particles: int) -> None:
+    level, params, _ = PROBLEMS[problem]
+    found = expectation(level, params, runs(problem, particles)[name])
+    assert_close(found, exact(problem, particles, BOUNDS[name][1]))

@@ -51,6 +51,7 @@ SEQUENCE = sy.compose(
     sy.propose(tilted(0.5), start),
 )
 PROGRAMS = {
+    "nested": three_levels(),
     "composed": SEQUENCE,
     "resampled after compose": sy.resample(SEQUENCE, method="multinomial"),
     "detached": sy.detach(three_levels()),
@@ -76,28 +77,29 @@ def assert_same_particles(one: sy.Evaluation, other: sy.Evaluation) -> None:
     np.testing.assert_array_equal(one.log_weight, other.log_weight)
 
 
-@pytest.mark.parametrize(
-    ("name", "objective"),
-    [("nested", f) for f in OBJECTIVES] + [(name, f) for name in PROGRAMS for f in OBJECTIVES[:5:4]],
-    ids=lambda x: getattr(x, "__name__", x),
-)
-def test_an_objective_changes_neither_samples_nor_weights_and_losses_add_up(name: str, objective: Objective) -> None:
-    q = three_levels() if name == "nested" else PROGRAMS[name]
+def all_objectives(level: sy.Level) -> Any:
+    """Every objective at once: losses are added like numbers."""
+    return jnp.stack([jnp.asarray(objective(level)) for objective in OBJECTIVES])
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_an_objective_changes_neither_samples_nor_weights_and_losses_add_up(name: str) -> None:
+    q = PROGRAMS[name]
     without = sy.evaluate(q, KEY, particles=7)
-    out = sy.evaluate(q, KEY, particles=7, objective=objective)
+    out = sy.evaluate(q, KEY, particles=7, objective=all_objectives)
     assert_same_particles(without, out)
     assert without.loss == 0 and all(summary.loss == 0 for summary in without.levels)
-    losses = {i: summary.loss for i, summary in enumerate(out.levels) if summary.label.startswith("propose")}
+    losses = [summary.loss for summary in out.levels if summary.label.startswith("propose")]
     assert len(losses) == (2 if "compose" in name else 3)
-    assert all(np.isfinite(loss) and loss != 0 for loss in losses.values())
-    np.testing.assert_allclose(out.loss, sum(losses.values()), rtol=1e-6)
-    assert all(summary.loss == 0 for i, summary in enumerate(out.levels) if i not in losses)
+    for loss in losses:
+        assert np.isfinite(loss).all() and np.all(loss != 0)
+    np.testing.assert_allclose(out.loss, sum(losses), rtol=1e-5)
+    assert all(summary.loss == 0 for summary in out.levels if summary.label == "resample")
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES[1:], ids=lambda f: f.__name__)
-def test_both_engines_compute_the_same_loss(objective: Objective) -> None:
-    vectorized = sy.evaluate(three_levels(), KEY, particles=4, objective=objective)
-    universal = sy.evaluate(three_levels(), KEY, particles=4, objective=objective, engine="universal")
+def test_both_engines_compute_the_same_losses() -> None:
+    vectorized = sy.evaluate(three_levels(), KEY, particles=4, objective=all_objectives)
+    universal = sy.evaluate(three_levels(), KEY, particles=4, objective=all_objectives, engine="universal")
     np.testing.assert_allclose(universal.loss, vectorized.loss, rtol=1e-4)
 
 
@@ -157,28 +159,3 @@ def test_an_objective_is_a_plain_function_of_the_level() -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4, err_msg=name)
     np.testing.assert_allclose(out.loss, np.var(expected["v"]), rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("q", "addresses"),
-    [
-        (start, {"x"}),
-        (sy.rename(start, {"x": "z"}), {"z"}),
-        (sy.compose(lambda s, x: s.sample("y", dist.Normal(x, 1.0)), start), {"y"}),
-        (sy.rename(sy.compose(lambda s, x: s.sample("y", dist.Normal(x, 1.0)), start), {"y": "z"}), {"z"}),
-        (sy.move(forward, start), {"x"}),
-        (sy.move(forward, sy.resample(sy.propose(tilted(0.5), start))), {"x"}),
-        (sy.propose(tilted(0.5), start), None),
-        (sy.resample(start), None),
-        (sy.detach(sy.move(forward, start)), None),
-    ],
-)
-def test_the_kernel_is_the_program_that_ran_last(q: Any, addresses: set[str] | None) -> None:
-    kernels: list[sy.Evaluation | None] = []
-
-    def objective(level: sy.Level) -> Any:
-        kernels.extend([level.kernel, level.fixed.kernel])
-        return 0.0
-
-    sy.evaluate(sy.propose(lambda s: s.sample("w", dist.Normal(0.0, 1.0)), q, objective=objective), KEY, particles=2)
-    assert [None if k is None else set(k.log_density) for k in kernels[-2:]] == [addresses] * 2

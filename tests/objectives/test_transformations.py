@@ -47,7 +47,7 @@ PROGRAMS: dict[str, Callable[[Params], Any]] = {
 }
 
 
-def gradient(build: Callable[[Params], Any], quantity: Callable[[sy.Evaluation], Any], size: int = 4) -> Params:
+def gradient(build: Callable[[Params], Any], quantity: Callable[[sy.Evaluation], Any], size: int = 2) -> Params:
     return jax.grad(lambda p: quantity(sy.evaluate(build(p), KEY, particles=size)))(jax.tree.map(jnp.asarray, PARAMS))
 
 
@@ -73,9 +73,9 @@ def joint(out: sy.Evaluation) -> Any:
 def test_detach_stops_all_gradients_but_those_of_densities(name: str) -> None:
     build = PROGRAMS[name]
     detached = lambda p: sy.detach(build(p))  # noqa: E731
-    out = sy.evaluate(detached(PARAMS), KEY, particles=4)
-    assert_same_particles(sy.evaluate(build(PARAMS), KEY, particles=4), out)
-    np.testing.assert_array_equal(out.value, sy.evaluate(build(PARAMS), KEY, particles=4).value)
+    out = sy.evaluate(detached(PARAMS), KEY, particles=2)
+    assert_same_particles(sy.evaluate(build(PARAMS), KEY, particles=2), out)
+    np.testing.assert_array_equal(out.value, sy.evaluate(build(PARAMS), KEY, particles=2).value)
 
     def values(out: sy.Evaluation) -> Any:
         return jnp.sum(out.value) + sum(jnp.sum(value) for value in out.trace.values())
@@ -104,37 +104,10 @@ def test_levels_inside_a_detached_program_still_learn() -> None:
         np.testing.assert_allclose(detached[density], plain[density], err_msg=density)
 
 
-def test_a_detached_target_leaves_the_path_of_its_proposal() -> None:
-    """The target draws nothing here, so that there is nothing in it to detach."""
-    build = lambda p, change: sy.propose(change(model(p)), guide(p), objective=objectives.elbo)  # noqa: E731
-    plain = gradient(lambda p: build(p, lambda f: f), lambda out: out.loss)
-    detached = gradient(lambda p: build(p, sy.detach), lambda out: out.loss)
-    for density in PARAMS:
-        np.testing.assert_allclose(detached[density], plain[density], err_msg=density)
-
-
-@pytest.mark.parametrize("objective", [objectives.wake_phi, objectives.rws, objectives.forward_kl])
-def test_a_level_held_fixed_has_no_gradient_through_its_arguments(objective: Any) -> None:
-    """Detached or not, the second guide must not teach the first one through the value that it is called with."""
-
-    def build(params: Params, change: Callable[[Any], Any]) -> Any:
-        def target(s: sy.State, z: Any) -> None:
-            s.observe("x", dist.Normal(s.sample("y", dist.Normal(params["prior"] + z, 1.0)), 0.7), 1.1)
-
-        proposal = change(sy.rename(kernel(params), {"z": "y"}))
-        return sy.compose(sy.propose(target, proposal, objective=objective), guide(params))
-
-    plain = gradient(lambda p: build(p, lambda f: f), lambda out: out.loss)
-    detached = gradient(lambda p: build(p, sy.detach), lambda out: out.loss)
-    assert np.any(plain["kernel"]) and not np.any(plain["guide"])
-    for density in PARAMS:
-        np.testing.assert_allclose(detached[density], plain[density], rtol=1e-5, atol=1e-6, err_msg=density)
-
-
 def test_stick_the_landing_stops_the_parameters_and_leaves_the_path() -> None:
     stuck = lambda p: sy.stick_the_landing(guide(p))  # noqa: E731
-    out = sy.evaluate(stuck(PARAMS), KEY, particles=4)
-    assert_same_particles(sy.evaluate(guide(PARAMS), KEY, particles=4), out)
+    out = sy.evaluate(stuck(PARAMS), KEY, particles=2)
+    assert_same_particles(sy.evaluate(guide(PARAMS), KEY, particles=2), out)
     for quantity in (lambda out: jnp.sum(out.value), lambda out: jnp.sum(out.trace["z"] ** 2)):
         for density, expected in gradient(guide, quantity).items():
             np.testing.assert_array_equal(gradient(stuck, quantity)[density], expected)
@@ -144,7 +117,7 @@ def test_stick_the_landing_stops_the_parameters_and_leaves_the_path() -> None:
     expected = np.array([np.sum(-noise / scale), np.sum(-(noise**2))])
     np.testing.assert_allclose(gradient(stuck, joint)["guide"], expected, rtol=1e-4)
     # Without it the scale of the density moves along with the values.
-    np.testing.assert_allclose(gradient(guide, joint)["guide"], [0.0, -4.0], atol=1e-4)
+    np.testing.assert_allclose(gradient(guide, joint)["guide"], [0.0, -2.0], atol=1e-4)
 
 
 def test_stick_the_landing_of_an_inference_program_is_an_error() -> None:

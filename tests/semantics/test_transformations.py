@@ -39,7 +39,7 @@ def log_z(q: Any, mean: Any, x: Any, key: jax.Array = KEY, particles: int = 50) 
 
 
 def test_jit_changes_nothing() -> None:
-    q = sy.resample(sy.compose(lambda s, z: s.sample("u", dist.Normal(z, 1.0)), sy.propose(model, guide)))
+    q = sy.resample(sy.propose(model, guide))
     eager, compiled = sy.evaluate(q, KEY, 0.3, 1.7, particles=6), run(q, 0.3, 1.7, particles=6)
     assert jax.tree.structure(eager) == jax.tree.structure(compiled)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), eager, compiled)
@@ -73,36 +73,43 @@ def test_gradient_of_log_z_is_exact_with_the_exact_posterior() -> None:
     assert abs(gradient) > 0.1
 
 
-@pytest.mark.parametrize("argument", [0, 1])
-def test_gradient_of_log_z_is_that_of_finite_differences(argument: int) -> None:
+def test_gradient_of_log_z_is_that_of_finite_differences() -> None:
     q = sy.propose(sy.extend(model, lambda s, z: s.sample("u", dist.Normal(z, 1.0))), guide)
     with jax.enable_x64(True):
-        at, step = np.array([0.3, 1.7]), np.eye(2)[argument] * 1e-6
-        function = jax.jit(lambda v: log_z(q, v[0], v[1], jax.random.key(3), particles=20))
-        expected = (function(at + step) - function(at - step)) / 2e-6
-        np.testing.assert_allclose(jax.grad(function)(jnp.asarray(at))[argument], expected, rtol=1e-5)
+        at = np.array([0.3, 1.7])
+        function = jax.jit(jax.value_and_grad(lambda v: log_z(q, v[0], v[1], jax.random.key(3), particles=20)))
+        expected = [(function(at + step)[0] - function(at - step)[0]) / 2e-6 for step in 1e-6 * np.eye(2)]
+        np.testing.assert_allclose(function(at)[1], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "prior", [dist.Uniform(-0.5, 0.8), dist.LogNormal(0.2, 0.7), dist.HalfNormal(1.3), dist.Gamma(2.0, 1.5)], ids=repr
-)
-def test_gradient_passes_over_proposals_outside_of_the_support(prior: dist.Distribution) -> None:
+PRIORS = {
+    "Uniform": dist.Uniform(-0.5, 0.8),
+    "LogNormal": dist.LogNormal(0.2, 0.7),
+    "Gamma": dist.Gamma(2.0, 1.5),
+}
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_gradient_passes_over_proposals_outside_of_the_support(name: str) -> None:
     """Densities outside of a support are often NaN, which a `where` alone would let into the gradient."""
 
     def bounded(s: sy.State, _: jax.Array) -> None:
-        z = s.sample("z", prior)
+        z = s.sample("z", PRIORS[name])
         s.observe("x", dist.Normal(z, 1.0), 0.6)
 
     def wide(s: sy.State, mean: jax.Array) -> None:
         s.sample("z", dist.Normal(mean, 1.0))
 
+    def estimate(mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+        out = sy.evaluate(sy.propose(bounded, wide), jax.random.key(5), mean, particles=30)
+        return out.log_z, out.log_weight
+
     with jax.enable_x64(True):
-        q, key = sy.propose(bounded, wide), jax.random.key(5)
-        function = jax.jit(lambda m: sy.evaluate(q, key, m, particles=30).log_z)
-        outside = np.isneginf(sy.evaluate(q, key, 0.2, particles=30).log_weight)
-        assert 3 < outside.sum() < 27
-        expected = (function(0.2 + 1e-6) - function(0.2 - 1e-6)) / 2e-6
-        np.testing.assert_allclose(jax.grad(function)(0.2), expected, rtol=1e-5)
+        function = jax.jit(jax.value_and_grad(estimate, has_aux=True))
+        (_, log_weight), gradient = function(0.2)
+        assert 3 < np.isneginf(log_weight).sum() < 27
+        expected = (function(0.2 + 1e-6)[0][0] - function(0.2 - 1e-6)[0][0]) / 2e-6
+        np.testing.assert_allclose(gradient, expected, rtol=1e-5)
 
 
 def test_gradient_through_resampling_is_that_of_the_values() -> None:
@@ -151,8 +158,6 @@ def test_evaluations_pass_through_control_flow() -> None:
     keys = jax.random.split(KEY, 3)
     total, outs = jax.lax.scan(body, 0.0, keys)
     np.testing.assert_allclose(total, outs.log_z.sum(), rtol=1e-5)
-    np.testing.assert_allclose(
-        outs.trace["z"][2], run(sy.propose(model, guide), 0.3, 1.7, particles=5, key=keys[2]).trace["z"]
-    )
+    np.testing.assert_allclose(outs.log_z, np.log(np.exp(outs.log_weight).mean(axis=1)), rtol=1e-4)
     chosen = jax.lax.cond(outs.log_z[0] > 100, lambda: outs, lambda: jax.tree.map(lambda x: -x, outs))
     np.testing.assert_allclose(chosen.value, -outs.value)

@@ -34,7 +34,6 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "nothing contributes",
     ),
     "an address twice": ({"program": twice}, sy.AddressError, "'z' is used twice"),
-    "not a program": ({"program": lambda m: 3}, sy.GrammarError, "3 is not a program"),
     "no steps": ({"steps": 0}, sy.ArgumentError, "steps is a positive number, got 0"),
     "fewer than no steps": ({"steps": -1}, sy.ArgumentError, "got -1"),
     "half a step": ({"steps": 2.5}, sy.ArgumentError, "steps is a positive number, got 2.5"),

@@ -75,9 +75,9 @@ def test_a_run_that_is_killed_again_and_again_ends_where_an_unbroken_one_ends(
     run: Run, unbroken: dict[str, np.ndarray]
 ) -> None:
     moments = []
-    for _ in range(4):
+    for _ in range(3):
         process = run.resume()
-        *_, steps = lines(process, random.randint(1, 5))
+        *_, steps = lines(process, random.randint(1, 7))
         delay = random.uniform(0.0, 0.1)
         time.sleep(delay)
         process.kill()

@@ -1,0 +1,39 @@
+"""Every public name has a docstring with an example that runs."""
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import steelyard as sy
+
+MODULES = [sy, sy.objectives, sy.algorithms, sy.testing]
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    for module in MODULES:
+        for name, value in vars(module).items():
+            if not name.startswith("_") and callable(value):
+                yield f"{module.__name__}.{name}", value
+    for name, method in vars(sy.Evaluation).items():
+        if not name.startswith("_") and inspect.isfunction(method) and name != "reindex":
+            yield f"steelyard.Evaluation.{name}", method
+    yield "steelyard.State.when", sy.State.when
+
+
+@pytest.mark.parametrize(("name", "value"), list(public()), ids=[name for name, _ in public()])
+@pytest.mark.usefixtures("as_users_run_it")
+def test_the_example_runs(name: str, value: Any) -> None:
+    tests = [test for test in doctest.DocTestFinder(recurse=False).find(value, name) if test.examples]
+    assert tests, f"{name} has no example"
+    runner = doctest.DocTestRunner(verbose=False)
+    for test in tests:
+        assert runner.run(test).failed == 0
+
+
+def test_the_package_has_public_names_and_nothing_else() -> None:
+    lines = inspect.getsource(sy).splitlines()
+    statements = [line for line in lines if line and not line.startswith(('"""', "#"))]
+    assert all(line.startswith("from steelyard") and " as " in line for line in statements)
