@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.maps import Domain, Map, both, either, invert, log_product, select
+from steelyard.maps import Domain, Map, both, dom, either, invert, log_product, select
 
 YES, NO = np.array([True, True, False]), np.array([False, True, True])
 NAMESPACES = pytest.mark.parametrize("array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
@@ -102,3 +103,12 @@ def test_impossible_densities_outside_of_a_domain_do_not_count() -> None:
     mask = jnp.array([False, True])
     total = log_product(rho, Domain({"a": mask, "b": mask}), jnp.zeros(2))
     np.testing.assert_array_equal(total, [0.0, 3.0])
+
+
+def test_maps_are_trees_with_masks() -> None:
+    m = Map({"b": jnp.ones(3), "a": {"x": jnp.zeros(3)}}, {"b": jnp.asarray(YES)})
+    doubled = jax.tree.map(lambda x: x + x, m)
+    assert list(doubled) == ["a", "b"]
+    assert doubled.present("a") is True
+    np.testing.assert_array_equal(doubled.present("b"), YES)
+    assert dom(jax.jit(lambda x: x)(m)).keys() == {"a", "b"}

@@ -11,7 +11,7 @@ import pytest
 
 import steelyard as sy
 from steelyard import algorithms
-from tests.algorithms.problem import CASES, PARAMS, Params, filtering, log_evidence, model, sweeping
+from tests.algorithms.problem import CASES, PARAMS, Params, annealing, filtering, log_evidence, model, sweeping
 
 KEY = jax.random.key(11)
 
@@ -89,6 +89,21 @@ def test_losses_that_are_bounds() -> None:
         np.testing.assert_allclose(out.loss, -out.log_weight.mean(), rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "labels"),
+    [
+        ("nvi", ["propose", "propose"]),
+        ("nvi resampling", ["resample", "propose", "resample", "propose"]),
+        ("smc", ["resample"]),
+        ("vsmc", ["propose", "resample", "propose"]),
+        ("apg", ["propose"] + ["resample", "propose"] * 2),
+    ],
+)
+def test_resampling_is_after_all_but_the_last_level(name: str, labels: list[str]) -> None:
+    out = jax.eval_shape(lambda key: sy.evaluate(CASES[name].build(PARAMS), key, particles=4), KEY)
+    assert [level.label.split("(")[0] for level in out.levels] == labels
+
+
 @pytest.mark.parametrize("algorithm", [algorithms.ais, algorithms.avo, algorithms.nvi])
 @pytest.mark.parametrize(("targets", "pairs"), [(2, 2), (2, 0), (3, 1), (0, 0)])
 def test_one_pair_of_kernels_for_each_target(algorithm: Any, targets: int, pairs: int) -> None:
@@ -104,3 +119,13 @@ def test_one_pair_of_kernels_for_each_target(algorithm: Any, targets: int, pairs
 def test_one_proposal_for_each_step(algorithm: Any, steps: int, proposals: int) -> None:
     with pytest.raises(sy.ArgumentError, match="proposal"):
         algorithm([model(PARAMS)] * steps, [model(PARAMS)] * proposals)
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_options_of_resample_are_checked() -> None:
+    with pytest.raises(sy.ArgumentError, match="threshold"):
+        filtering(algorithms.vsmc, threshold=0.5)(PARAMS)
+    with pytest.raises(sy.ArgumentError, match="threshold"):
+        annealing(algorithms.nvi, threshold=1.5)(PARAMS)
+    with pytest.raises(sy.ArgumentError, match="method"):
+        filtering(algorithms.smc, method="unheard of")(PARAMS)

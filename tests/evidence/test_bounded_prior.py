@@ -33,6 +33,13 @@ def test_the_figure_of_the_field() -> None:
     assert exact(np.zeros(2)) == pytest.approx(-2.7673, abs=5e-5)
 
 
+@pytest.mark.parametrize("center", [(0.0, 0.0), (4.2, -3.5)], ids=["middle", "corner"])
+def test_proposals_that_leave_the_support(center: tuple[float, float]) -> None:
+    c = np.array(center)
+    for q in (sy.propose(model, guide), sy.resample(sy.propose(model, guide), threshold=0.9)):
+        sy.testing.check_evidence(q, exact(c), jnp.asarray(c), key=jax.random.key(0), particles=200, runs=100)
+
+
 def test_what_leaves_the_support_has_weight_zero_and_is_not_drawn() -> None:
     c = jnp.array([4.2, -3.5])
     out = sy.evaluate(sy.propose(model, guide), jax.random.key(1), c, particles=500)

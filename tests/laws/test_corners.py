@@ -3,11 +3,12 @@
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 
 import steelyard as sy
-from tests.laws.comparison import assert_same
-from tests.laws.finite import Finite, Observe, Sample, Table, When, row_of
+from tests.laws.comparison import assert_same, log_density, trace_of
+from tests.laws.finite import Factor, Finite, Observe, Sample, Table, When, row_of
 
 ROWS = ((0.13, 0.87), (0.71, 0.29))
 V = Sample("v", ROWS)
@@ -41,6 +42,27 @@ def test_extend_by_a_variable_that_only_some_particles_have() -> None:
     sy.evaluate(q, jax.random.key(0), 0, particles=2)
 
 
+def test_addresses_do_not_depend_on_a_flag_that_is_known() -> None:
+    q = sy.rename(Table((When(0, (V,)),)), {"v": "u"})
+    for argument in (0, 1):
+        assert sy.addresses(q, argument).trace == {"u"}
+
+
+def test_move_to_a_version_that_is_there_already_is_an_error() -> None:
+    q = sy.move(sy.prev(KERNEL), sy.move(KERNEL, Table((V,))))
+    for engine in ("vectorized", "universal"):
+        with pytest.raises(sy.AddressError, match="v′"):
+            sy.evaluate(q, jax.random.key(0), particles=2, engine=engine)
+
+
+def test_the_density_of_a_move_whose_old_value_decided_what_there_is() -> None:
+    q = sy.move(KERNEL, Table((V, When(0, (Sample("u", ROWS),)))))
+    with jax.enable_x64(True):
+        for _, out in sy.testing.enumerate(q, particles=1):
+            found = sy.log_density(q, trace_of(out, 0))
+            np.testing.assert_allclose(found, log_density(out)[0], err_msg=str(trace_of(out, 0)))
+
+
 def test_a_kernel_may_move_a_variable_wherever_it_is() -> None:
     """z, which does not move, decides whether a particle has v; where it has, v moves."""
 
@@ -59,3 +81,20 @@ def test_a_kernel_may_move_a_variable_wherever_it_is() -> None:
     q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, sy.resample(model)))
     sy.testing.assert_properly_weighted(q, particles=2)
     sy.evaluate(q, jax.random.key(0), particles=20)
+
+
+def test_a_kernel_that_moves_a_variable_in_some_particles_only_is_not_silently_wrong() -> None:
+    """The old value would be at v or at its previous version depending on what is sampled after it."""
+    kernel = Table((When(0, (Sample("v", ((0.38, 0.62), (0.94, 0.06))),)),))
+    model = Table((V, Factor("f", (0.2, -0.4))))
+    q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, model))
+    with pytest.raises(AssertionError, match="not properly weighted"):
+        sy.testing.assert_properly_weighted(q, particles=2)
+    with pytest.raises(sy.AddressError, match="'v'"):
+        sy.evaluate(q, jax.random.key(0), 0, particles=20)
+
+
+def test_a_threshold_of_one_treats_weights_that_are_equal_up_to_rounding_as_equal() -> None:
+    log_value = 0.8216181435011584
+    q = Table((V, Factor("f", (log_value, np.nextafter(log_value, 1.0)))))
+    sy.testing.assert_properly_weighted(sy.resample(q, threshold=1.0), particles=3)

@@ -129,6 +129,13 @@ def test_resample_keeps_the_evidence(q: Program, method: Method) -> None:
 
 
 @laws
+@given(programs, st.sampled_from((0.5, 1.0)), st.sampled_from(METHODS))
+def test_a_threshold_lets_equal_weights_pass(q: Program, threshold: float, method: Method) -> None:
+    equal = sy.resample(q)
+    assert_same(run(sy.resample(equal, threshold=threshold, method=method)), run(equal))
+
+
+@laws
 @given(randoms)
 def test_a_target_that_proposes_for_itself_keeps_its_weights(rng: Random) -> None:
     """All variables cancel, and the likelihood is left."""

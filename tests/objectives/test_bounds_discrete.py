@@ -74,6 +74,7 @@ def exact(problem: str, particles: int, loss: Callable[[Any], Any]) -> Params:
         ("one level", 2),
         ("one level", 3),
         ("variables of one side only", 2),
+        ("levels in sequence", 2),
     ],
 )
 @pytest.mark.parametrize("name", list(BOUNDS))

@@ -159,3 +159,28 @@ def test_an_objective_is_a_plain_function_of_the_level() -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4, err_msg=name)
     np.testing.assert_allclose(out.loss, np.var(expected["v"]), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("q", "addresses"),
+    [
+        (start, {"x"}),
+        (sy.rename(start, {"x": "z"}), {"z"}),
+        (sy.compose(lambda s, x: s.sample("y", dist.Normal(x, 1.0)), start), {"y"}),
+        (sy.rename(sy.compose(lambda s, x: s.sample("y", dist.Normal(x, 1.0)), start), {"y": "z"}), {"z"}),
+        (sy.move(forward, start), {"x"}),
+        (sy.move(forward, sy.resample(sy.propose(tilted(0.5), start))), {"x"}),
+        (sy.propose(tilted(0.5), start), None),
+        (sy.resample(start), None),
+        (sy.detach(sy.move(forward, start)), None),
+    ],
+)
+def test_the_kernel_is_the_program_that_ran_last(q: Any, addresses: set[str] | None) -> None:
+    kernels: list[sy.Evaluation | None] = []
+
+    def objective(level: sy.Level) -> Any:
+        kernels.extend([level.kernel, level.fixed.kernel])
+        return 0.0
+
+    sy.evaluate(sy.propose(lambda s: s.sample("w", dist.Normal(0.0, 1.0)), q, objective=objective), KEY, particles=2)
+    assert [None if k is None else set(k.log_density) for k in kernels[-2:]] == [addresses] * 2

@@ -104,6 +104,33 @@ def test_levels_inside_a_detached_program_still_learn() -> None:
         np.testing.assert_allclose(detached[density], plain[density], err_msg=density)
 
 
+def test_a_detached_target_leaves_the_path_of_its_proposal() -> None:
+    """The target draws nothing here, so that there is nothing in it to detach."""
+    build = lambda p, change: sy.propose(change(model(p)), guide(p), objective=objectives.elbo)  # noqa: E731
+    plain = gradient(lambda p: build(p, lambda f: f), lambda out: out.loss)
+    detached = gradient(lambda p: build(p, sy.detach), lambda out: out.loss)
+    for density in PARAMS:
+        np.testing.assert_allclose(detached[density], plain[density], err_msg=density)
+
+
+@pytest.mark.parametrize("objective", [objectives.wake_phi, objectives.rws, objectives.forward_kl])
+def test_a_level_held_fixed_has_no_gradient_through_its_arguments(objective: Any) -> None:
+    """Detached or not, the second guide must not teach the first one through the value that it is called with."""
+
+    def build(params: Params, change: Callable[[Any], Any]) -> Any:
+        def target(s: sy.State, z: Any) -> None:
+            s.observe("x", dist.Normal(s.sample("y", dist.Normal(params["prior"] + z, 1.0)), 0.7), 1.1)
+
+        proposal = change(sy.rename(kernel(params), {"z": "y"}))
+        return sy.compose(sy.propose(target, proposal, objective=objective), guide(params))
+
+    plain = gradient(lambda p: build(p, lambda f: f), lambda out: out.loss)
+    detached = gradient(lambda p: build(p, sy.detach), lambda out: out.loss)
+    assert np.any(plain["kernel"]) and not np.any(plain["guide"])
+    for density in PARAMS:
+        np.testing.assert_allclose(detached[density], plain[density], rtol=1e-5, atol=1e-6, err_msg=density)
+
+
 def test_stick_the_landing_stops_the_parameters_and_leaves_the_path() -> None:
     stuck = lambda p: sy.stick_the_landing(guide(p))  # noqa: E731
     out = sy.evaluate(stuck(PARAMS), KEY, particles=2)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import equinox
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
@@ -87,6 +89,18 @@ def test_every_propose_of_a_program_is_looked_at_once() -> None:
     assert kinds(q) == [("missing", "mean"), ("superfluous", "extra")]
     sweep = sy.propose(sy.extend(sampler("z"), sy.prev(sampler("z"))), sy.move(sampler("z"), sampler("z")))
     assert kinds(sweep) == []
+
+
+def test_programs_that_are_modules_with_parameters() -> None:
+    class Guide(equinox.Module):
+        weight: jax.Array
+
+        def __call__(self, s: sy.State) -> None:
+            s.sample("z", dist.Normal(self.weight, 1.0))
+
+    guide = Guide(jnp.array(0.3))
+    assert kinds(sy.propose(sampler("z", "v"), guide)) == [("missing", "v")]
+    assert "Guide" in sy.check(sy.propose(sampler("z", "v"), guide))[0].place
 
 
 def test_programs_are_traced_and_not_run() -> None:

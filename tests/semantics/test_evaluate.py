@@ -54,6 +54,11 @@ def test_wrong_arguments(name: str) -> None:
         sy.evaluate(model, options.pop("key"), 0.3, **options)
 
 
+def test_the_universal_engine_refuses_traced_values() -> None:
+    with pytest.raises(sy.ArgumentError, match="universal.*jit"):
+        jax.jit(lambda key: sy.evaluate(model, key, 0.3, particles=2, engine="universal").log_weight)(KEY)
+
+
 def test_a_given_value_of_another_shape() -> None:
     for engine in ("vectorized", "universal"):
         with pytest.raises(sy.AddressError, match=r"model \(.*'z' has shape \(2,\).*shape \(\)"):
@@ -71,6 +76,20 @@ def test_inference_programs_under_substitution_are_their_targets() -> None:
         np.testing.assert_allclose(out.log_weight, expected, rtol=1e-5)
         np.testing.assert_allclose(out.value, v, rtol=1e-6)
         assert out.levels == ()
+
+
+def test_a_trace_with_absent_variables_can_be_given_again() -> None:
+    def optional(s: sy.State) -> None:
+        with s.when(s.sample("flag", dist.Bernoulli(0.5)) == 1):
+            s.sample("z", normal(0.0, 1.0))
+
+    out = run(optional, particles=8)
+    total = sum(np.asarray(rho) for rho in out.log_density.values())
+    assert 0 < np.asarray(out.trace.present("z")).sum() < 8
+    np.testing.assert_allclose(run(optional, particles=8, given=out.trace).log_weight, total, rtol=1e-5)
+    one_by_one = universal(optional, particles=8, given=out.trace)
+    np.testing.assert_allclose(one_by_one.log_weight, total, rtol=1e-5)
+    assert isinstance(one_by_one.log_weight, np.ndarray)
 
 
 def test_log_density_is_that_of_the_target() -> None:

@@ -90,3 +90,17 @@ def test_evidence_that_is_too_noisy_to_tell_is_refused() -> None:
 def test_evidence_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(AssertionError):
         sy.testing.check_evidence(lambda s: s.factor("f", jnp.nan), 0.0, key=KEY, particles=3, runs=10)
+
+
+@pytest.mark.parametrize("log_z", [0.0, 0.7, -51.3])
+def test_an_estimate_without_variance_is_judged_up_to_rounding(log_z: float) -> None:
+    """As with a perfect proposal: every weight is Z, in single precision."""
+
+    def constant(s: sy.State) -> None:
+        s.factor("a", log_z / 3)
+        s.factor("b", 2 * log_z / 3)
+
+    evidence = sy.testing.check_evidence(constant, log_z, key=KEY, particles=3)
+    assert abs(evidence.z_score) < 4
+    with pytest.raises(AssertionError):
+        sy.testing.check_evidence(constant, log_z + 0.001, key=KEY, particles=3)

@@ -17,16 +17,28 @@ from steelyard.errors import GrammarError
 from steelyard.types import Method
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Primitive:
     """f: a callable `f(s, *args) -> value`, written for one particle.
 
-    detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way.
+    detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way. Two of them are
+    equal if they hold the same object: callables with parameters need not be comparable.
     """
 
     f: Callable[..., Any]
     detached: bool = False
     sticks: bool = False
+
+    def _identity(self) -> tuple[Any, ...]:
+        method = inspect.ismethod(self.f)
+        parts = (id(self.f.__self__), id(self.f.__func__)) if method else (id(self.f),)
+        return (*parts, self.detached, self.sticks)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Primitive) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
     @property
     def name(self) -> str:

@@ -79,14 +79,14 @@ class State:
         scored = self._detached or not is_reparameterized(distribution)
         value = None if reused is True else stop_gradient(self._draw(self._site, address, distribution), scored)
         if reused is not False:
-            proposed = stop_gradient(self._given[address], self._detached)
+            proposed = self._given[address]
             check_shape(distribution, proposed, address, self._place)
             value = proposed if reused is True else select(reused, proposed, value)
         if present is not True:
             value = select(present, value, _placeholder(distribution))
         self._trace[address] = value
         density = log_prob if reused is False else log_prob_anywhere
-        log_density = density(self._landing(distribution, address), value)
+        log_density = density(distribution if scored else self._landing(distribution, address), value)
         self._record(address, log_density)
         if scored and reused is not True:
             self._add_score(select(both(present, invert(reused)), log_density, 0.0))
@@ -108,7 +108,7 @@ class State:
         """
         self._enter(address, distribution)
         if self._present is not False:
-            self._record(address, log_prob_anywhere(self._landing(distribution, address), value))
+            self._record(address, log_prob_anywhere(distribution, value))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -156,10 +156,11 @@ class State:
                 f"{self._place}: when() takes one Boolean for one particle, got shape {np.shape(flag)}."
             )
         outer = self._present
-        if not isinstance(flag, bool):
-            known = isinstance(flag, np.bool_) or self._concrete and not is_traced(flag)
-            flag = bool(flag) if known else jnp.asarray(flag, bool)
-        self._present = both(outer, flag)
+        if isinstance(flag, bool | np.bool_) or self._concrete and not is_traced(flag):
+            flag = bool(flag)
+        # For all particles at once, the addresses of a program do not depend on the value of a flag.
+        known = flag is True or flag is False and self._concrete
+        self._present = both(outer, flag if known else jnp.asarray(flag, bool))
         try:
             yield
         finally:

@@ -8,7 +8,16 @@ from jax import Array
 from jaxtyping import Float
 
 from steelyard.errors import ArgumentError
-from steelyard.objectives.estimators import leave_one_out_mean, normalized, score_term, with_gradient_of
+from steelyard.maps import dom
+from steelyard.objectives.estimators import (
+    leave_one_out_mean,
+    log_joint,
+    normalized,
+    observes,
+    score_term,
+    weighted_sum,
+    with_gradient_of,
+)
 from steelyard.particles.weights import log_mean, log_sum
 from steelyard.semantics.levels import Level
 
@@ -132,12 +141,15 @@ def dreg(level: Level) -> Float[Array, ""]:
     """
     if level.score is not None:
         raise ArgumentError("dreg: every variable must be reparameterised. Use vimco, or iwae, for discrete variables.")
-    if level.kernel is not level.proposal or set(level.proposal.log_density) != set(level.proposal.trace):
+    if level.kernel is not level.proposal or observes(level.proposal):
         raise ArgumentError("dreg: the proposal must be a primitive program that observes nothing. Use iwae instead.")
     nu = normalized(level.log_weight)
     # The parameters of the densities contribute alike to both; what is left is the path through the values.
     path = level.log_v - (level.fixed.numerator - level.fixed.denominator)
-    surrogate = -jnp.sum(nu**2 * path) - jnp.sum(nu * level.fixed.numerator)
+    # Variables of one side only are drawn by one side, and belong to the extended density of the other.
+    one = jnp.zeros_like(nu)
+    extended = log_joint(level.fixed.target, one) + log_joint(level.fixed.proposal, one, dom(level.target.trace))
+    surrogate = -weighted_sum(nu**2, path) - weighted_sum(nu, extended)
     return with_gradient_of(-log_mean(level.log_weight), surrogate)
 
 

@@ -12,7 +12,17 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from steelyard.objectives.estimators import incoming, log_joint, normalized, score_term, with_gradient_of
+from steelyard.objectives.estimators import (
+    incoming,
+    kernel_score,
+    leave_one_out_mean,
+    log_joint,
+    normalized,
+    observes,
+    score_term,
+    weighted_sum,
+    with_gradient_of,
+)
 from steelyard.particles.weights import log_mean
 from steelyard.semantics.levels import Level
 
@@ -48,15 +58,18 @@ def reverse_kl(level: Level) -> Float[Array, ""]:
     w, wv = normalized(level.log_w), normalized(level.log_weight)
     one = jnp.zeros_like(w)
     cost = -level.log_v
-    average = jnp.sum(w * cost)
-    signal = w * (cost - average)
-    before = incoming(level, one)
+    average = weighted_sum(w, cost)
+    signal = jnp.where(w == 0, 0.0, w * (cost - average))
+    before, score = incoming(level, one), kernel_score(level)
+    if observes(level.kernel):
+        # The kernel is a part of gamma_{k-1} then, by its weight and by what it draws.
+        before, score = before + level.kernel.log_weight + (one if score is None else score), None
     surrogate = (
-        jnp.sum(w * cost)
-        + jnp.sum(wv * log_joint(level.fixed.marginal, one))
-        - jnp.sum(w * before)
+        weighted_sum(w, cost)
+        + weighted_sum(wv, log_joint(level.fixed.marginal, one))
+        - weighted_sum(w, before)
         + score_term(before, signal)
-        + score_term(None if level.kernel is None else level.kernel.score, signal)
+        + score_term(score, signal)
     )
     return with_gradient_of(average + log_mean(level.log_weight) - log_mean(level.log_w), surrogate)
 
@@ -91,11 +104,12 @@ def forward_kl(level: Level) -> Float[Array, ""]:
     """
     w, wv = normalized(level.log_w), normalized(level.log_weight)
     one = jnp.zeros_like(w)
-    average = jnp.sum(wv * level.log_v)
+    average = weighted_sum(wv, level.log_v)
+    signal = jnp.where(wv == 0, 0.0, wv * (level.log_v - average))
     surrogate = (
-        -jnp.sum(wv * log_joint(level.fixed.kernel, one))
-        + jnp.sum((w - wv) * incoming(level, one))
-        + score_term(log_joint(level.fixed.target, one), wv * (level.log_v - average))
+        weighted_sum(w - wv if observes(level.kernel) else -wv, log_joint(level.fixed.kernel, one))
+        + weighted_sum(w - wv, incoming(level, one))
+        + score_term(log_joint(level.fixed.target, one), signal)
     )
     return with_gradient_of(average - log_mean(level.log_weight) + log_mean(level.log_w), surrogate)
 
@@ -126,6 +140,5 @@ def avo(level: Level) -> Float[Array, ""]:
         True
     """
     cost = -level.log_v
-    average = jnp.mean(cost)
-    score = None if level.kernel is None else level.kernel.score
-    return with_gradient_of(average, average + score_term(score, (cost - average) / cost.shape[-1]))
+    signal = (cost - leave_one_out_mean(cost)) / cost.shape[-1]
+    return with_gradient_of(jnp.mean(cost), jnp.mean(cost) + score_term(kernel_score(level), signal))

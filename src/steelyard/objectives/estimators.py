@@ -8,7 +8,7 @@ from jax.lax import stop_gradient
 
 from steelyard.maps import Domain, dom, log_product
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.levels import Level
+from steelyard.semantics.levels import Level, total_score
 
 
 def with_gradient_of(value: Any, surrogate: Any) -> Any:
@@ -29,9 +29,24 @@ def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> 
     return log_product(e.log_density, domain if without is None else domain - without, one)
 
 
+def weighted_sum(weight: Any, terms: Any) -> Any:
+    """Return sum_l weight_l terms_l, in which a weight of zero counts for nothing, even of something infinite."""
+    return jnp.sum(weight * jnp.where(weight == 0, 0.0, terms))
+
+
 def incoming(level: Level, one: Any) -> Any:
     """Return the log density of what came in: that of the proposal, without the addresses of its kernel."""
     return log_joint(level.proposal, one, None if level.kernel is None else dom(level.kernel.log_density))
+
+
+def observes(e: Evaluation | None) -> bool:
+    """Tell whether a program observes something, so that its density is not normalised."""
+    return e is not None and set(e.log_density) != set(e.trace)
+
+
+def kernel_score(level: Level) -> Any:
+    """Return the log density of what this level drew and is not reparameterised; None without any."""
+    return total_score(None if level.kernel is None else level.kernel.score, level.target.score)
 
 
 def leave_one_out_mean(x: Any) -> Any:
@@ -42,4 +57,4 @@ def leave_one_out_mean(x: Any) -> Any:
 
 def score_term(score: Any, signal: Any) -> Any:
     """Return the surrogate whose gradient is sum_l signal_l grad score_l; zero without a score."""
-    return 0.0 if score is None else jnp.sum(stop_gradient(signal) * score)
+    return 0.0 if score is None else weighted_sum(stop_gradient(signal), score)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from steelyard.objectives.estimators import log_joint, normalized, with_gradient_of
+from steelyard.objectives.estimators import log_joint, normalized, observes, weighted_sum, with_gradient_of
 from steelyard.particles.weights import log_mean
 from steelyard.semantics.levels import Level
 
@@ -36,7 +36,7 @@ def wake_theta(level: Level) -> Float[Array, ""]:
         True
     """
     nu = normalized(level.log_weight)
-    surrogate = -jnp.sum(nu * log_joint(level.fixed.marginal, jnp.zeros_like(nu)))
+    surrogate = -weighted_sum(nu, log_joint(level.fixed.marginal, jnp.zeros_like(nu)))
     return with_gradient_of(-log_mean(level.log_weight), surrogate)
 
 
@@ -68,9 +68,8 @@ def wake_phi(level: Level) -> Float[Array, ""]:
     """
     w1, w2 = normalized(level.log_w), normalized(level.log_weight)
     proposal = level.fixed.proposal
-    observes = set(proposal.log_density) != set(proposal.trace)
-    surrogate = -jnp.sum((w2 - w1 if observes else w2) * log_joint(proposal, jnp.zeros_like(w2)))
-    divergence = jnp.sum(w2 * level.log_v) - log_mean(level.log_weight) + log_mean(level.log_w)
+    surrogate = weighted_sum(w1 - w2 if observes(proposal) else -w2, log_joint(proposal, jnp.zeros_like(w2)))
+    divergence = weighted_sum(w2, level.log_v) - log_mean(level.log_weight) + log_mean(level.log_w)
     return with_gradient_of(divergence, surrogate)
 
 
@@ -105,8 +104,8 @@ def apg(level: Level) -> Float[Array, ""]:
         gradient of the kernel = -sum_l (w_l / sum w) grad log q(tau_l)
         gradient of the target = -sum_l (w_l / sum w) grad log gamma_p(tau_l)
 
-    The reverse kernel of the extended target, and what came in, have no gradient. Self-normalised: the bias shrinks as
-    1/L.
+    A kernel that observes something has the two terms of `wake_phi`. The reverse kernel of the extended target, and
+    what came in, have no gradient. Self-normalised: the bias shrinks as 1/L.
 
     Args:
         level: the level of a propose.
@@ -125,5 +124,6 @@ def apg(level: Level) -> Float[Array, ""]:
         >>> bool(out.loss > 0)
         True
     """
-    nu = normalized(level.log_weight)
-    return wake_theta(level) - jnp.sum(nu * log_joint(level.fixed.kernel, jnp.zeros_like(nu)))
+    w1, w2 = normalized(level.log_w), normalized(level.log_weight)
+    kernel = level.fixed.kernel
+    return wake_theta(level) + weighted_sum(w1 - w2 if observes(kernel) else -w2, log_joint(kernel, jnp.zeros_like(w2)))

@@ -52,12 +52,18 @@ def _strata(weights: Any, uniforms: Any, size: int) -> Any:
     return _inverse_cdf(weights, (xp.arange(size) + uniforms) / size, size)
 
 
+def whole_copies(weights: Any, size: int) -> Any:
+    """Return floor(L w_k), for weights that may be too small by rounding."""
+    xp = weights.__array_namespace__()
+    return xp.floor(size * weights * (1 + 8 * xp.finfo(weights.dtype).eps))
+
+
 def _residual(weights: Any, uniforms: Any, size: int) -> Any:
     """floor(L w_k) copies of each particle, and the rest from what is left of the weights."""
     xp = weights.__array_namespace__()
-    copies = xp.floor(size * weights)
+    copies = whole_copies(weights, size)
     slots, ends = xp.arange(size), xp.cumulative_sum(copies)
-    rest = size * weights - copies
+    rest = xp.maximum(size * weights - copies, 0.0)
     # Where nothing is left no slot takes from it; the weights only keep the division defined.
     rest = xp.where(xp.sum(rest) > 0, rest, weights)
     kept = xp.clip(xp.searchsorted(ends, slots.astype(ends.dtype), side="right"), 0, weights.shape[0] - 1)

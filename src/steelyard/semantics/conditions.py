@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from steelyard.errors import AddressError, ArgumentError, GrammarError, ObservedKernelError
-from steelyard.language.programs import Carried, Extend, Program, Propose, Rename, describe
+from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, describe
 from steelyard.maps import Domain, Map
 from steelyard.semantics.evaluation import Evaluation
 
@@ -23,6 +24,24 @@ def check_disjoint(first: Domain, second: Domain, q: Program) -> None:
             f"Rename one of them, rename(f, {{{both_have[0]!r}: ...}}); or, if the second samples the variable anew, "
             f"use move(f, q) in place of compose and prev(f) in the extend."
         )
+
+
+def check_moved(before: Domain, moved: Domain, q: Move, *, known: bool) -> None:
+    """Raise `AddressError` if q moves to a version that is there; or, where all
+    addresses are known, moves a variable in some of its particles only.
+    """
+    for a in sorted(before.keys() & moved.keys()):
+        if isinstance(a, Previous):
+            raise AddressError(
+                f"{describe(q)}: {describe(q.q2)} samples {a!r}, which is there already as the previous version of "
+                f"{a.of!r}. Move {variable(a)!r} itself; prev(f) belongs in the extend of a target."
+            )
+        if known and before[a] is True and moved[a] is not True:
+            raise AddressError(
+                f"{describe(q)}: {describe(q.q2)} samples {a!r} in some particles only, so that the old value would be "
+                f"at {a!r} in some of them and at {previous(a)!r} in others. Sample {a!r} in all of them, or give "
+                f"the kernel's variable an address of its own."
+            )
 
 
 def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:

@@ -77,6 +77,11 @@ def evaluate(
     _check_arguments(key, particles, engine, chunk)
     trace = None if given is None else _per_particle(given, particles)
     if engine == "universal":
+        if any(map(is_traced, jax.tree.leaves((key, args, given)))):
+            raise ArgumentError(
+                "evaluate: the universal engine runs on concrete values, and cannot run inside of jit, vmap or grad. "
+                'Call it outside of them, or use engine="vectorized".'
+            )
         out = _finish(_universal(q, key, args, particles, trace, objective))
     else:
         shared = Values.shared(args)
@@ -205,7 +210,10 @@ def _explained(q: Program) -> Iterator[None]:
 def _universal(
     q: Program, key: Any, args: Any, particles: int, trace: Map[Any] | None, objective: Objective | None
 ) -> Evaluation:
-    given = None if trace is None else Map({a: _objects(v, particles) for a, v in trace.items()}, trace.masks)
+    given = None
+    if trace is not None:
+        masks = {a: np.asarray(m) for a, m in trace.masks.items()}
+        given = Map({a: _objects(v, particles) for a, v in trace.items()}, masks)
     out = Universal(key, particles, objective).run(q, Values.shared(args), given)
     return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 

@@ -30,6 +30,8 @@ class Level:
         kernel: the evaluation of the last program of q: of q itself if it is primitive, of the program that runs last
             in a compose or move; None after a propose or resample.
         fixed: the same evaluations with every value held fixed.
+        past: the log density of draws that are not reparameterised, before q, which its arguments depend on; None
+            without any.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -48,6 +50,7 @@ class Level:
     log_v: LogWeights
     kernel: Evaluation | None
     fixed: "Fixed"
+    past: LogWeights | None = None
 
     @property
     def log_weight(self) -> LogWeights:
@@ -57,8 +60,13 @@ class Level:
     @property
     def score(self) -> LogWeights | None:
         """The log density of all variables that were drawn and are not reparameterised; None without any."""
-        scores = [e.score for e in (self.proposal, self.target) if e.score is not None]
-        return sum(scores[1:], start=scores[0]) if scores else None
+        return total_score(self.past, self.proposal.score, self.target.score)
+
+
+def total_score(*scores: LogWeights | None) -> LogWeights | None:
+    """Return the sum of scores, of which None is the empty one."""
+    known = [score for score in scores if score is not None]
+    return sum(known[1:], start=known[0]) if known else None
 
 
 class Fixed:
@@ -73,27 +81,28 @@ class Fixed:
         self._c0 = c0.map_varying(stop_gradient)
         self._e1 = e1
         self._e2 = e2
-        # Nothing to hold fixed: no gradient flows into the values as they are.
-        self._already = e1.fixed and not dom(e2.trace) - dom(e1.trace)
+        # Where nothing is to be held fixed: no gradient flows into the values as they are.
+        self._proposal_is_fixed = e1.fixed and not any(c0.varies)
+        self._target_is_fixed = self._proposal_is_fixed and not dom(e2.trace) - dom(e1.trace)
 
     @cached_property
     def proposal(self) -> Evaluation:
         """target(q) at the values of the proposal: the density that q denotes."""
-        if self._e1.fixed:
+        if self._proposal_is_fixed:
             return self._e1
         return self._engine.at(target(self._q.q), self._c0, stop_gradient(self._e1.trace))
 
     @cached_property
     def target(self) -> Evaluation:
         """p at the values of the target."""
-        if self._already:
+        if self._target_is_fixed:
             return self._e2
         return self._engine.at(self._q.p, self._c0, stop_gradient(self._e2.trace))
 
     @cached_property
     def marginal(self) -> Evaluation:
         """marginal(p) at the values of the target."""
-        if self._already:
+        if self._target_is_fixed:
             return self._e2.marginal or self._e2
         return self._engine.at(marginal(self._q.p), self._c0, stop_gradient(self._e2.trace))
 

@@ -108,8 +108,8 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     lasting = source if source == sources[0] else None
 
     def body(carry: Any, now: Any) -> Any:
-        (e, own, cumulative), (number, x) = carry, now
-        mine = arguments.with_varying(own)
+        (e, own, score, cumulative), (number, x) = carry, now
+        mine = replace(arguments.with_varying(own), score=score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
             before = e if lasting is None else replace(e, provenance=Provenance(lasting, mine))
@@ -118,10 +118,10 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         if resamples:
             cumulative = cumulative[done.ancestors]
         record = done.levels, done.kept, done.ancestors if q.keep is not None else None
-        return (new, done.arguments.varying(), cumulative), record
+        return (new, done.arguments.varying(), done.arguments.score, cumulative), record
 
-    carry = carried, arguments.varying(), index if resamples else None
-    (last, _, cumulative), (levels, values, steps) = jax.lax.scan(
+    carry = carried, arguments.varying(), arguments.score, index if resamples else None
+    (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
         body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )
     engine.skip(q.length * keys)

@@ -35,13 +35,23 @@ from steelyard.language.rewrite import marginal, target
 from steelyard.language.state import stop_gradient
 from steelyard.maps import Map, dom, log_product, select
 from steelyard.particles import resampling, weights
-from steelyard.semantics.conditions import carried, check_complete, check_disjoint, check_rename, check_unobserved
+from steelyard.semantics.conditions import (
+    carried,
+    check_complete,
+    check_disjoint,
+    check_moved,
+    check_rename,
+    check_unobserved,
+)
 from steelyard.semantics.dependencies import Provenance, take_over
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.levels import Fixed, Level
+from steelyard.semantics.levels import Fixed, Level, total_score
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import older, renamed, under, younger
+
+# Weights that are equal up to rounding have all of the effective sample size.
+ROUNDING = 1e-5
 
 
 def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -104,7 +114,7 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
         e1.trace | e2.trace,
         e1.log_density | e2.log_density,
         e1.log_weight + e2.log_weight,
-        score=_sum(e1.score, e2.score),
+        score=total_score(e1.score, e2.score),
         marginal=e1.marginal or e1,
     )
 
@@ -118,7 +128,7 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
     c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
     """
     e1 = engine.run(q.q1, c0, tau0)
-    e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
+    e2 = engine.run(q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0)
     e1 = e1.reindex(e2.ancestors)
     check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     return _joined(e2, e1)
@@ -151,7 +161,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
 
     objective = q.objective or engine.objective
     kernel = e1 if is_kernel(q.q) else e1.kernel
-    level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2))
+    level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2), c0.score)
     loss = 0.0 if objective is None else objective(level)
     summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight, w, loss=loss)
     return Evaluation(
@@ -162,7 +172,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
         (*e1.levels, summary),
         e1.ancestors,
         loss=e1.loss + loss,
-        score=_sum(e1.score, e2.score),
+        score=total_score(e1.score, e2.score),
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
     )
@@ -181,7 +191,7 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
     w2 = engine.one + weights.log_mean(w1)
     if q.threshold is not None:
         xp = w1.__array_namespace__()
-        enough = weights.effective_sample_size(w1) >= q.threshold * size
+        enough = weights.effective_sample_size(w1) >= q.threshold * size * (1 - ROUNDING)
         a = xp.where(enough, xp.arange(size), a)
         w2 = xp.where(enough, w1, w2)
     summary = LevelSummary.of("resample", w1, w2, ancestors=a)
@@ -246,14 +256,22 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
 
     where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
-    e1 = engine.run(q.q1, c0, tau0)
-    e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
-    if tau0 is not None:
-        # Only now it is known which variables q2 samples, and so which of the values in tau0 are q1's.
-        e1 = engine.run(q.q1, c0, younger(tau0, dom(e1.trace), dom(e2.log_density)))
-        e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
-    e1 = e1.reindex(e2.ancestors)
+
+    def one_after_the_other(tau1: Trace | None) -> tuple[Evaluation, Evaluation]:
+        e1 = engine.run(q.q1, c0, tau1)
+        return e1, engine.run(q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0)
+
+    e1, e2 = one_after_the_other(tau0)
     moved = dom(e2.log_density)
+    if tau0 is not None:
+        # Which of the values in tau0 are q1's depends on which variables q2 samples.
+        for _ in tau0:
+            before, (e1, e2) = moved, one_after_the_other(younger(tau0, moved))
+            moved = dom(e2.log_density)
+            if moved.keys() == before.keys():
+                break
+    check_moved(dom(e1.log_density), moved, q, known=engine.sees_all_addresses)
+    e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
     return _joined(e2, replace(e1, trace=tau1, log_density=rho1, provenance=known))
@@ -269,20 +287,13 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         e1.levels + e2.levels,
         e1.ancestors,
         loss=e1.loss + e2.loss,
-        score=_sum(e1.score, e2.score),
+        score=total_score(e1.score, e2.score),
         kernel=e2,
         kept=e1.kept,
         partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,
     )
-
-
-def _sum(first: Any, second: Any) -> Any:
-    """Return the sum of two scores, of which None is the empty one."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
 
 
 def _zero_to_inf(u: Any) -> Any:

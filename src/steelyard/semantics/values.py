@@ -1,7 +1,7 @@
 """What programs are given and return: a tree in which some leaves differ between particles and some are shared."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ class Values:
     leaves: tuple[Any, ...]
     varies: tuple[bool, ...]
     structure: Any  # jax.tree_util.PyTreeDef is not a type to a type checker
+    # Of arguments: the log density of the draws that are not reparameterised and that the values depend on.
+    score: Any = None
 
     @classmethod
     def shared(cls, tree: Any) -> "Values":
@@ -39,18 +41,19 @@ class Values:
         """Whether these are Python objects, one for each particle."""
         return len(self.leaves) == 1 and getattr(self.leaves[0], "dtype", None) == np.dtype(object)
 
-    def as_arguments(self) -> "Values":
+    def as_arguments(self, score: Any = None) -> "Values":
         """Return the tuple of arguments of a program that is called with these values."""
-        return Values(self.leaves, self.varies, jax.tree_util.treedef_tuple((self.structure,)))
+        return Values(self.leaves, self.varies, jax.tree_util.treedef_tuple((self.structure,)), score)
 
     def reindex(self, ancestors: Any) -> "Values":
         """Return the values in which particle l holds what particle `ancestors[l]` held."""
-        return self.map_varying(lambda leaf: leaf[ancestors])
+        score = None if self.score is None else self.score[ancestors]
+        return replace(self.map_varying(lambda leaf: leaf[ancestors]), score=score)
 
     def map_varying(self, function: Callable[[Any], Any]) -> "Values":
         """Apply a function to the leaves that differ between particles."""
         leaves = tuple(function(x) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
-        return Values(leaves, self.varies, self.structure)
+        return replace(self, leaves=leaves)
 
     def varying(self) -> list[Any]:
         """Return the leaves that differ between particles."""
@@ -59,11 +62,8 @@ class Values:
     def with_varying(self, leaves: list[Any]) -> "Values":
         """Return the values with other leaves in the place of those that differ between particles."""
         remaining = iter(leaves)
-        return Values(
-            tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True)),
-            self.varies,
-            self.structure,
-        )
+        leaves = tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
+        return replace(self, leaves=leaves)
 
     def varying_like(self, other: "Values", particles: int) -> "Values":
         """Return the values with a particle axis in every leaf that has one in the other."""
@@ -99,14 +99,15 @@ class Values:
         arrays = [not _is_static(x) for x in self.leaves]
         children = [x for x, is_array in zip(self.leaves, arrays, strict=True) if is_array]
         others = tuple(None if is_array else x for x, is_array in zip(self.leaves, arrays, strict=True))
-        return children, (tuple(arrays), others, self.varies, self.structure)
+        return (children, self.score), (tuple(arrays), others, self.varies, self.structure)
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Any) -> "Values":
         arrays, others, varies, structure = static
-        remaining = iter(children)
+        own, score = children
+        remaining = iter(own)
         leaves = (next(remaining) if is_array else x for is_array, x in zip(arrays, others, strict=True))
-        return cls(tuple(leaves), varies, structure)
+        return cls(tuple(leaves), varies, structure, score)
 
 
 def _is_static(leaf: Any) -> bool:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from steelyard.language.addresses import previous, variable
+from steelyard.language.addresses import Previous, previous, variable
 from steelyard.maps import Domain, Map, both, invert
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.types import Mask
 
 
 def older(m: Map[Any], moved: Domain) -> Map[Any]:
@@ -18,18 +19,18 @@ def older(m: Map[Any], moved: Domain) -> Map[Any]:
     return stay | go
 
 
-def younger(tau0: Map[Any], versions: Domain, moved: Domain) -> Map[Any]:
-    """Return the map that `older` was applied to: the values of q in a trace of move(f, q)."""
-    oldest = {variable(a): max((b for b in versions if variable(b) == variable(a)), key=len) for a in versions}
-    result = Map[Any]()
-    for a in versions:
-        gone = tau0.present(previous(oldest[variable(a)])) if variable(a) in moved else False
-        result |= _part(tau0, a, a, invert(gone))
-        result |= _part(tau0, previous(a), a, gone)
-    return result
+def younger(tau0: Map[Any], moved: Domain) -> Map[Any]:
+    """Return the map that `older` was applied to: the values of q1 in a trace of move(q2, q1)."""
+    stay, back = Map[Any](), Map[Any]()
+    for a in tau0:
+        gone = moved.get(variable(a), False)
+        stay |= _part(tau0, a, a, invert(gone))
+        if isinstance(a, Previous):
+            back |= _part(tau0, a, a.of, gone)
+    return stay | back
 
 
-def _part(m: Map[Any], old: str, new: str, where: Any) -> Map[Any]:
+def _part(m: Map[Any], old: str, new: str, where: Mask) -> Map[Any]:
     mask = both(m.present(old), where)
     if mask is False:
         return Map()
@@ -44,4 +45,5 @@ def under(tau0: Map[Any], addresses: dict[str, str]) -> Map[Any]:
 def renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     """Return the evaluation under other addresses."""
     new = addresses.__getitem__
-    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new), provenance=None)
+    kernel = None if e.kernel is None else renamed(e.kernel, addresses)
+    return replace(e, trace=e.trace.rename(new), log_density=e.log_density.rename(new), kernel=kernel, provenance=None)

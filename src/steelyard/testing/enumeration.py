@@ -12,7 +12,7 @@ from steelyard.errors import ArgumentError
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, Scan, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
-from steelyard.particles.resampling import RESAMPLERS, Noise
+from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
 from steelyard.particles.weights import normalize
 from steelyard.semantics import loops, rules
 from steelyard.semantics.engines import together
@@ -225,8 +225,8 @@ def _pieces(method: str, weights: np.ndarray) -> list[list[tuple[float, float]]]
         case "multinomial":
             return [_intervals(cdf)] * size
         case "residual":
-            copies = np.floor(size * weights)
-            rest = size * weights - copies
+            copies = whole_copies(weights, size)
+            rest = np.maximum(size * weights - copies, 0.0)
             drawn = size - int(copies.sum())
             cuts = _intervals(np.cumsum(rest) / np.sum(rest)) if drawn else []
             # Uniforms of slots that hold a copy are not used.
