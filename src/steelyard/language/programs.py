@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MethodType
 from typing import Any, TypeAlias, TypeGuard, get_args
 
 import jax
@@ -30,8 +31,8 @@ class Primitive:
     sticks: bool = False
 
     def _identity(self) -> tuple[Any, ...]:
-        method = inspect.ismethod(self.f)
-        parts = (id(self.f.__self__), id(self.f.__func__)) if method else (id(self.f),)
+        f = self.f
+        parts = (id(f.__self__), id(f.__func__)) if isinstance(f, MethodType) else (id(f),)
         return (*parts, self.detached, self.sticks)
 
     def __eq__(self, other: object) -> bool:

@@ -61,7 +61,7 @@ def reverse_kl(level: Level) -> Float[Array, ""]:
     average = weighted_sum(w, cost)
     signal = jnp.where(w == 0, 0.0, w * (cost - average))
     before, score = incoming(level, one), kernel_score(level)
-    if observes(level.kernel):
+    if level.kernel is not None and observes(level.kernel):
         # The kernel is a part of gamma_{k-1} then, by its weight and by what it draws.
         before, score = before + level.kernel.log_weight + (one if score is None else score), None
     surrogate = (

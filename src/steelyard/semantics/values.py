@@ -62,8 +62,8 @@ class Values:
     def with_varying(self, leaves: list[Any]) -> "Values":
         """Return the values with other leaves in the place of those that differ between particles."""
         remaining = iter(leaves)
-        leaves = tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
-        return replace(self, leaves=leaves)
+        every = tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
+        return replace(self, leaves=every)
 
     def varying_like(self, other: "Values", particles: int) -> "Values":
         """Return the values with a particle axis in every leaf that has one in the other."""
