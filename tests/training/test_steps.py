@@ -55,3 +55,16 @@ def test_the_result_does_not_depend_on_the_chunks(constant: str, value: float, m
     assert len(chunks) > 8
     assert chunks == sorted(set(chunks)) and chunks[-1] == 60
     assert identical(result, unbroken())
+
+
+@pytest.mark.parametrize("zero", [0.0, jnp.zeros(())], ids=["a number", "an array"])
+def test_a_run_is_compiled_once(zero: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS_AT_ONCE", 10)
+    traced: list[Any] = []
+
+    def program(m: Any) -> Any:
+        traced.append(m)
+        return exact(square)(m)
+
+    sy.train(program, zero, optimizer=optax.adam(0.1), **ARGUMENTS)
+    assert len(traced) == 2  # to find mistakes at once, and to compile
