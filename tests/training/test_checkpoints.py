@@ -130,7 +130,7 @@ def test_a_directory_with_something_else_is_refused(thing: str, tmp_path: Path) 
     refused(tmp_path / "run", message)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "7/photo.jpg"])
+@pytest.mark.parametrize("name", ["notes.txt", "7/photo.jpg", "7/default/manifest.ocdbt"])
 def test_something_else_among_the_checkpoints_is_refused(name: str, directory: Path) -> None:
     a_folder_with(name)(directory)
     refused(directory, repr(name.split("/")[0]))

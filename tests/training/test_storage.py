@@ -75,6 +75,15 @@ def test_whatever_file_is_damaged_nothing_wrong_is_read(damage: str, made: Path,
     assert errors >= 3
 
 
+def test_a_checkpoint_under_a_wrong_number_is_refused(made: Path, tmp_path: Path) -> None:
+    directory = shutil.copytree(made, tmp_path / "run")
+    os.rename(directory / "20", directory / "30")
+    before = content(directory)
+    with pytest.raises(sy.CheckpointError, match="step 30 is damaged"):
+        load(directory)
+    assert content(directory) == before
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int8, jnp.uint32, jnp.bool, jnp.complex64])
 def test_arrays_keep_their_type(dtype: Any, tmp_path: Path) -> None:
     array = {"x": jnp.asarray([0, 1, 1], dtype)}

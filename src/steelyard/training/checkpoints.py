@@ -62,7 +62,7 @@ class Checkpoints:
             state = self._manager.restore(steps, args=args)["state"]
         except Exception as error:
             raise self._damaged(steps) from error
-        if checksum != _checksum(state):
+        if checksum != _checksum(steps, state):
             raise self._damaged(steps)
         return jax.tree.unflatten(structure, [_unpack(state, i, x) for i, x in enumerate(leaves)])
 
@@ -76,7 +76,7 @@ class Checkpoints:
                 if UNFINISHED.fullmatch(path.name):
                     shutil.rmtree(path)
             arrays = _pack(jax.tree.leaves(state))
-            identity = {**self._identity, "checksum": _checksum(arrays)}
+            identity = {**self._identity, "checksum": _checksum(steps, arrays)}
             leaves = ocp.args.StandardSave(arrays)
             self._manager.save(steps, args=ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(identity)))
             self._manager.wait_until_finished()
@@ -129,8 +129,8 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _checksum(arrays: dict[str, Any]) -> str:
-    digest = hashlib.sha256()
+def _checksum(steps: int, arrays: dict[str, Any]) -> str:
+    digest = hashlib.sha256(f"{steps};".encode())
     for name, x in sorted(arrays.items()):
         array = np.ascontiguousarray(x)
         digest.update(f"{name} {array.dtype} {np.shape(x)};".encode())
