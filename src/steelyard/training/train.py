@@ -148,13 +148,14 @@ def train(
     """
     rows = _rows(data)
     _check(steps, batch_size, rows)
+    data = jax.tree.map(jnp.asarray, data)
     check_key(key, "train")
     models = jax.tree.map(lambda x: jnp.asarray(x, float) if isinstance(x, float) else x, models)
     parameters, static = eqx.partition(models, eqx.is_inexact_array)
     if not jax.tree.leaves(parameters):
         raise ArgumentError("train: the models have nothing to learn: no array of floating-point numbers.")
 
-    def batch_loss(parameters: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Any, Any]]:
+    def batch_loss(parameters: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, Any]]:
         trained = eqx.combine(parameters, static)
 
         def one(key: PRNGKeyArray, *datum: Any) -> tuple[Any, Any, Any]:
@@ -174,9 +175,9 @@ def train(
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
-    def step(learner: _Learner) -> tuple[_Learner, History]:
+    def step(learner: _Learner, data: Any) -> tuple[_Learner, History]:
         gradient = jax.value_and_grad(batch_loss, has_aux=True)
-        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step))
+        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step), data)
         norm = optax.tree.norm(gradients)
         updates, state = optimizer.update(gradients, learner.optimizer, learner.parameters)
         updated = optax.apply_updates(learner.parameters, updates), state
@@ -186,12 +187,12 @@ def train(
         return _Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
 
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
-    # the result where one call ends and the next begins.
+    # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
     @jax.jit
-    def run(learner: _Learner, count: Int[Array, ""]) -> tuple[_Learner, History]:
+    def run(learner: _Learner, data: Any, count: Int[Array, ""]) -> tuple[_Learner, History]:
         def body(i: Any, carry: tuple[_Learner, History]) -> tuple[_Learner, History]:
             learner, history = carry
-            learner, now = step(learner)
+            learner, now = step(learner, data)
             return learner, jax.tree.map(lambda all, x: all.at[i].set(x), history, now)
 
         capacity = min(steps, MOST_STEPS_AT_ONCE)
@@ -199,7 +200,7 @@ def train(
 
     learner = _strong(_Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32)))
     # A wrong program is found at once.
-    jax.eval_shape(step, learner)
+    jax.eval_shape(step, learner, data)
     # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
     so_far = learner, History.empty(0)
     store = None if checkpoint is None else Checkpoints(checkpoint, _identity(learner, key, particles, batch_size))
@@ -218,7 +219,7 @@ def train(
             while done < steps and not stopped:
                 count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                 began = time.monotonic()
-                learner, now = jax.block_until_ready(run(so_far[0], jnp.asarray(count, jnp.int32)))
+                learner, now = jax.block_until_ready(run(so_far[0], data, jnp.asarray(count, jnp.int32)))
                 pace = (time.monotonic() - began) / count
                 so_far = learner, _join(so_far[1], now, count)
                 done = len(so_far[1])
@@ -270,7 +271,7 @@ def _minibatch(data: Any, rows: int | None, batch_size: int | None, key: PRNGKey
     if rows is None or batch_size is None:
         return datum, rows or 0
     chosen = jax.random.randint(jax.random.fold_in(key, 0), (batch_size,), 0, rows)
-    return jax.tree.map(lambda x: jnp.asarray(x)[chosen], datum), batch_size
+    return jax.tree.map(lambda x: x[chosen], datum), batch_size
 
 
 def _check(steps: int, batch_size: int | None, rows: int | None) -> None:
