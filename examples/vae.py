@@ -134,7 +134,7 @@ def main(
     """Train the autoencoder, and compare log Z and clusters on images that it has not seen."""
     keys = jax.random.split(jax.random.key(seed), 5)
     images, (held_out, labels) = simulate(keys[0], 5000)[0], simulate(keys[1], 500)
-    untrained = Autoencoder(keys[2])
+    untrained = eqx.filter_jit(Autoencoder)(keys[2])
     optimizer = optax.adam(optax.cosine_decay_schedule(5e-3, steps))
     table = Table("", "log Z, held out", "purity of clusters")
     table.add_row("untrained", f"{infer(untrained, held_out, keys[3])[0].mean():.1f}")
