@@ -53,14 +53,14 @@ class Autoencoder(eqx.Module):
 
     def model(self, s: sy.State, x: Array) -> None:
         """p(z) p(v | z) p(x | v)"""
-        z = s.sample("z", dist.Multinomial(1, jnp.full(CLUSTERS, 1 / CLUSTERS)))
-        v = s.sample("v", normal(self.eta_v(z.astype(float))))
+        z = s.sample("z", dist.Categorical(jnp.full(CLUSTERS, 1 / CLUSTERS)))
+        v = s.sample("v", normal(self.eta_v(jax.nn.one_hot(z, CLUSTERS))))
         s.observe("x", dist.Normal(self.eta_x(v), 1.0), x)
 
     def guide(self, s: sy.State, x: Array) -> None:
         """q(z | x) q(v | x, z)"""
-        z = s.sample("z", dist.Multinomial(1, logits=self.phi_z(x)))
-        s.sample("v", normal(self.phi_v(jnp.concatenate([x, z]))))
+        z = s.sample("z", dist.Categorical(logits=self.phi_z(x)))
+        s.sample("v", normal(self.phi_v(jnp.concatenate([x, jax.nn.one_hot(z, CLUSTERS)]))))
 
 
 def normal(output: Array) -> dist.Normal:
@@ -76,6 +76,7 @@ def curve(label: Array, offset: Array) -> Array:
     return 4.0 * jnp.exp(-(distance**2)).ravel()
 
 
+@partial(jax.jit, static_argnums=1)
 def simulate(key: Array, number: int) -> tuple[Array, Array]:
     """Return images, with noise of scale 1, and which curve each of them shows."""
     keys = jax.random.split(key, 3)
@@ -84,11 +85,12 @@ def simulate(key: Array, number: int) -> tuple[Array, Array]:
     return jax.vmap(curve)(labels, offsets) + jax.random.normal(keys[2], (number, PIXELS)), labels
 
 
+@jax.jit
 def true_log_z(images: Array) -> Array:
     """Return the average log evidence under the simulator, which no model can exceed in the long run."""
     labels, offsets = jnp.meshgrid(jnp.arange(CLUSTERS), jnp.linspace(-1.5, 1.5, 200))
     curves = jax.vmap(curve)(labels.ravel(), offsets.ravel())
-    log_joint = jax.vmap(lambda x: dist.Normal(curves, 1.0).log_prob(x).sum(-1))(images)
+    log_joint = jax.vmap(lambda x: dist.Normal(curves, 1.0).log_prob(x[None]).sum(-1))(images)
     return jnp.mean(jax.nn.logsumexp(log_joint, axis=-1) - jnp.log(len(curves)))
 
 
@@ -98,7 +100,7 @@ def infer(networks: Autoencoder, images: Array, key: Array) -> tuple[Array, Arra
 
     def one(key: Array, x: Array) -> tuple[Array, Array, Array]:
         out = sy.evaluate(sy.propose(networks.model, networks.guide), key, x, particles=200)
-        return out.log_z, *out.expect(lambda trace: (trace["z"].astype(float), networks.eta_x(trace["v"])))
+        return out.log_z, *out.expect(lambda trace: (jax.nn.one_hot(trace["z"], CLUSTERS), networks.eta_x(trace["v"])))
 
     return jax.vmap(one)(jax.random.split(key, len(images)), images)
 
@@ -132,7 +134,7 @@ def main(
     """Train the autoencoder, and compare log Z and clusters on images that it has not seen."""
     keys = jax.random.split(jax.random.key(seed), 5)
     images, (held_out, labels) = simulate(keys[0], 5000)[0], simulate(keys[1], 500)
-    untrained = Autoencoder(keys[2])
+    untrained = eqx.filter_jit(Autoencoder)(keys[2])
     optimizer = optax.adam(optax.cosine_decay_schedule(5e-3, steps))
     table = Table("", "log Z, held out", "purity of clusters")
     table.add_row("untrained", f"{infer(untrained, held_out, keys[3])[0].mean():.1f}")

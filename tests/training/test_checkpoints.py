@@ -85,6 +85,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"models": jnp.zeros(3, jnp.float16)}, r"float32\[3\], now .*float16\[3\]"),
     "another structure": ({"models": [jnp.zeros(3)]}, "other shapes"),
     "another optimiser": ({"optimizer": optax.sgd(0.1)}, "the parameters or the optimiser have other shapes"),
+    "fewer steps": ({"steps": 30}, "step 40, now only 30 steps"),
 }
 
 
@@ -115,6 +116,10 @@ FOREIGN = {
     "a file": (a_file, "it is a file"),
     "notes": (a_folder_with("notes.txt"), "'notes.txt'"),
     "a hidden file": (a_folder_with(".git/HEAD"), "'.git'"),
+    "a file with a number for a name": (a_folder_with("12"), "'12'"),
+    "a file whose name begins with a number": (a_folder_with("12.txt"), "'12.txt'"),
+    "a folder whose name begins with a number": (a_folder_with("3.11-notes/x"), "'3.11-notes'"),
+    "a folder with a number for a name": (a_folder_with("2024/photo.jpg"), "'2024'"),
 }
 
 
@@ -125,7 +130,7 @@ def test_a_directory_with_something_else_is_refused(thing: str, tmp_path: Path) 
     refused(tmp_path / "run", message)
 
 
-@pytest.mark.parametrize("name", ["notes.txt"])
+@pytest.mark.parametrize("name", ["notes.txt", "7/photo.jpg", "7/default/manifest.ocdbt"])
 def test_something_else_among_the_checkpoints_is_refused(name: str, directory: Path) -> None:
     a_folder_with(name)(directory)
     refused(directory, repr(name.split("/")[0]))

@@ -34,6 +34,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "nothing contributes",
     ),
     "an address twice": ({"program": twice}, sy.AddressError, "'z' is used twice"),
+    "not a program": ({"program": lambda m: 3}, sy.GrammarError, "3 is not a program"),
     "no steps": ({"steps": 0}, sy.ArgumentError, "steps is a positive number, got 0"),
     "fewer than no steps": ({"steps": -1}, sy.ArgumentError, "got -1"),
     "half a step": ({"steps": 2.5}, sy.ArgumentError, "steps is a positive number, got 2.5"),
@@ -53,6 +54,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 }
 
 
+@pytest.mark.usefixtures("as_users_run_it")
 @pytest.mark.parametrize("mistake", WRONG)
 def test_mistakes_are_found_at_once(mistake: str, tmp_path: Path) -> None:
     wrong, error, message = WRONG[mistake]

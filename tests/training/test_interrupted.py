@@ -63,6 +63,22 @@ def test_ctrl_c_in_a_callback_keeps_what_was_learned() -> None:
     np.testing.assert_allclose(result.models, after(30), rtol=1e-5)
 
 
+def test_ctrl_c_while_compiling_leaves_the_models_as_they_were(tmp_path: Path) -> None:
+    traced: list[Any] = []
+
+    def program(m: Any) -> Any:
+        traced.append(m)
+        if len(traced) == 2:  # the first time is the search for mistakes
+            raise KeyboardInterrupt
+        return exact(square)(m)
+
+    arguments = {**ARGUMENTS, "optimizer": optax.sgd(0.1), "checkpoint": tmp_path / "run"}
+    result = sy.train(program, jnp.zeros(()), **arguments)
+    assert result.interrupted and len(result.history) == 0 and result.models == 0.0
+    again = sy.train(program, jnp.zeros(()), **arguments)
+    assert not again.interrupted and len(again.history) == 40
+
+
 def test_an_error_in_a_callback_comes_through_and_its_run_can_go_on(tmp_path: Path) -> None:
     def callback(result: sy.TrainResult) -> None:
         if len(result.history) == 30:

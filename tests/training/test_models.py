@@ -86,3 +86,8 @@ def test_parameters_keep_their_type(dtype: Any) -> None:
     learned = sy.train(exact(square), jnp.zeros(2, dtype), optimizer=optax.adam(0.3), **ARGUMENTS).models
     assert learned.dtype == dtype
     np.testing.assert_allclose(learned.astype(jnp.float32), [3.0, 3.0], atol=0.4)
+
+
+def test_a_model_without_anything_to_learn_is_refused() -> None:
+    with pytest.raises(sy.ArgumentError, match="nothing to learn"):
+        sy.train(lambda m: exact(square)(jnp.zeros(())), {"size": 7}, optimizer=optax.sgd(0.1), **ARGUMENTS)

@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -61,6 +62,11 @@ def test_a_bar_in_a_terminal(terminal: Callable[..., str], capsys: pytest.Captur
     assert re.search(r"loss \S+, log Z \S+, ESS 3", plain)
     assert "\x1b[?25h" in written  # the cursor is shown again
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_finished_run_shows_that_it_is_finished(terminal: Callable[..., str], tmp_path: Path) -> None:
+    run(checkpoint=tmp_path / "run", progress=False)
+    assert "40/40" in terminal(checkpoint=tmp_path / "run")
 
 
 def test_lines_elsewhere(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

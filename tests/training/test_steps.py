@@ -55,3 +55,19 @@ def test_the_result_does_not_depend_on_the_chunks(constant: str, value: float, m
     assert len(chunks) > 8
     assert chunks == sorted(set(chunks)) and chunks[-1] == 60
     assert identical(result, unbroken())
+
+
+@pytest.mark.parametrize("optimizer", [optax.adam(0.1), optax.inject_hyperparams(optax.sgd)(0.1)], ids=["adam", "sgd"])
+@pytest.mark.parametrize("zero", [0.0, jnp.zeros(()), jnp.asarray(0.0)], ids=["a number", "an array", "a weak one"])
+def test_a_run_is_compiled_once(
+    zero: Any, optimizer: optax.GradientTransformation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_STEPS_AT_ONCE", 10)
+    traced: list[Any] = []
+
+    def program(m: Any) -> Any:
+        traced.append(m)
+        return exact(square)(m)
+
+    sy.train(program, zero, optimizer=optimizer, **ARGUMENTS)
+    assert len(traced) == 2  # to find mistakes at once, and to compile

@@ -1,6 +1,12 @@
 """Checkpoints of a training run: written by Orbax, whole or not at all, and never over something else."""
 
-from collections.abc import Callable
+import hashlib
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +18,9 @@ import numpy as np
 from steelyard.errors import CheckpointError
 
 FORMAT = "steelyard training run, 1"
+# What a checkpoint consists of, and the names of those that were never finished.
+PARTS = {"_CHECKPOINT_METADATA", "commit_success.txt", "identity", "state"}
+UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
 
 
 class Checkpoints:
@@ -28,8 +37,11 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
-    def load(self, like: Callable[[int], Any]) -> Any | None:
-        """Return the newest checkpoint; `like(steps)` has its structure and shapes. None, if there is none."""
+    def load(self, like: Callable[[int], Any], most: int | None = None) -> Any | None:
+        """Return the newest checkpoint, or None, if there is none.
+
+        `like(steps)` has its structure and shapes; it is refused if it is further than `most` steps.
+        """
         steps = self._manager.latest_step()
         if steps is None:
             return None
@@ -39,32 +51,42 @@ class Checkpoints:
             found = self._manager.restore(steps, args=ocp.args.Composite(identity=ocp.args.JsonRestore()))["identity"]
         except Exception as error:
             raise self._damaged(steps) from error
+        checksum = found.pop("checksum", None) if isinstance(found, dict) else None
         if found != self._identity:
             raise self._foreign(_difference(found, self._identity))
+        if most is not None and steps > most:
+            raise self._foreign(f"it was trained up to step {steps}, now only {most} steps are asked for")
         target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in _pack(leaves).items()}
         try:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
             state = self._manager.restore(steps, args=args)["state"]
         except Exception as error:
             raise self._damaged(steps) from error
+        if checksum != _checksum(steps, state):
+            raise self._damaged(steps)
         return jax.tree.unflatten(structure, [_unpack(state, i, x) for i, x in enumerate(leaves)])
 
     def save(self, steps: int, state: Any) -> None:
-        """Write a checkpoint; a run that is killed meanwhile leaves the one before it."""
+        """Write a checkpoint; a run that is killed meanwhile leaves the one before it, and Ctrl-C waits."""
         if self._manager.latest_step() == steps:
             return
         ocp = self._ocp
-        leaves = ocp.args.StandardSave(_pack(jax.tree.leaves(state)))
-        args = ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(self._identity))
-        self._manager.save(steps, args=args)
-        self._manager.wait_until_finished()
+        with _ctrl_c_waits():
+            for path in self._directory.iterdir():
+                if UNFINISHED.fullmatch(path.name):
+                    shutil.rmtree(path)
+            arrays = _pack(jax.tree.leaves(state))
+            identity = {**self._identity, "checksum": _checksum(steps, arrays)}
+            leaves = ocp.args.StandardSave(arrays)
+            self._manager.save(steps, args=ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(identity)))
+            self._manager.wait_until_finished()
 
     def _check_directory(self) -> None:
         if not self._directory.exists():
             return
         if not self._directory.is_dir():
             raise self._foreign("it is a file")
-        strange = sorted(p.name for p in self._directory.iterdir() if not p.name.split(".")[0].isdigit())
+        strange = sorted(path.name for path in self._directory.iterdir() if not _is_ours(path))
         if strange:
             raise self._foreign(f"it contains {strange[0]!r}")
 
@@ -79,6 +101,41 @@ class Checkpoints:
             f"{self._directory} does not hold checkpoints of this run: {why}. It was left as it is. Choose another "
             f"directory, or start with the arguments of the run that made it."
         )
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether something was written by `Checkpoints`, be it whole or not, or half removed."""
+    if not path.is_dir():
+        return False
+    if UNFINISHED.fullmatch(path.name):
+        return True
+    parts = {part.name for part in path.iterdir()}
+    return re.fullmatch(r"\d+", path.name) is not None and ("identity" in parts or parts <= PARTS)
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Hold Ctrl-C back until the end. Python handles it in the main thread alone: elsewhere it cannot come."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is None:
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _checksum(steps: int, arrays: dict[str, Any]) -> str:
+    digest = hashlib.sha256(f"{steps};".encode())
+    for name, x in sorted(arrays.items()):
+        array = np.ascontiguousarray(x)
+        digest.update(f"{name} {array.dtype} {np.shape(x)};".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def _name(index: int) -> str:

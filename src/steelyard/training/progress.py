@@ -40,12 +40,14 @@ def _lines(steps: int, console: Console) -> Callable[[Any], None]:
 
 
 def describe(history: Any) -> str:
-    """Return the averages over the last steps as a line of text."""
-    recent = slice(-WINDOW, None)
-    parts = [
-        f"{name} {np.mean(values[recent]):.4g}"
-        for name, values in (("loss", history.loss), ("log Z", history.log_z), ("ESS", history.ess))
-    ]
+    """Return the averages over the last steps as a line of text; what is not finite does not count."""
+    shown = {"loss": history.loss, "log Z": history.log_z, "ESS": history.ess}
+    parts = [f"{name} {_average(values[-WINDOW:])}" for name, values in shown.items()]
     if skipped := int(np.sum(history.skipped)):
-        parts.append(f"{skipped} steps skipped: gradient not finite")
+        parts.append(f"{skipped} steps skipped: loss, gradient or update not finite")
     return ", ".join(parts)
+
+
+def _average(values: np.ndarray) -> str:
+    finite = values[np.isfinite(values)]
+    return f"{np.mean(finite):.4g}" if finite.size else "not finite"

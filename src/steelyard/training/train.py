@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ class History:
         log_z: the estimate of log Z, averaged likewise.
         ess: the effective sample size, averaged likewise.
         gradient_norm: the Euclidean norm of the gradient.
-        skipped: whether the gradient was not finite, so that no update was made.
+        skipped: whether the loss, its gradient or the update was not finite, so that no update was made.
 
     Example:
         >>> import jax, optax, numpyro.distributions as dist, steelyard as sy
@@ -108,8 +109,9 @@ def train(
 ) -> TrainResult:
     """Train the models of an inference program by gradient descent on its loss.
 
-    Steps run in compiled loops, not one dispatch each. A step whose gradient is not finite changes nothing, and is
-    counted. The result depends on the arguments and on the key alone: not on interruptions, nor on the machine's speed.
+    Steps run in compiled loops, not one dispatch each. A step whose loss, gradient or update is not finite changes
+    nothing, and is counted. The result depends on the arguments and on the key alone: not on interruptions, nor on the
+    machine's speed.
 
     Args:
         program: `program(models, *datum) -> q`, which builds the inference program of one datum from the models.
@@ -146,13 +148,14 @@ def train(
     """
     rows = _rows(data)
     _check(steps, batch_size, rows)
+    data = jax.tree.map(jnp.asarray, data)
     check_key(key, "train")
-    models = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, float) else x, models)
+    models = jax.tree.map(lambda x: jnp.asarray(x, float) if isinstance(x, float) else x, models)
     parameters, static = eqx.partition(models, eqx.is_inexact_array)
     if not jax.tree.leaves(parameters):
         raise ArgumentError("train: the models have nothing to learn: no array of floating-point numbers.")
 
-    def batch_loss(parameters: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Any, Any]]:
+    def batch_loss(parameters: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, Any]]:
         trained = eqx.combine(parameters, static)
 
         def one(key: PRNGKeyArray, *datum: Any) -> tuple[Any, Any, Any]:
@@ -172,60 +175,78 @@ def train(
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
-    def step(learner: _Learner) -> tuple[_Learner, History]:
+    def step(learner: _Learner, data: Any) -> tuple[_Learner, History]:
         gradient = jax.value_and_grad(batch_loss, has_aux=True)
-        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step))
+        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step), data)
         norm = optax.tree.norm(gradients)
-        finite = jnp.isfinite(norm)
         updates, state = optimizer.update(gradients, learner.optimizer, learner.parameters)
         updated = optax.apply_updates(learner.parameters, updates), state
         unchanged = learner.parameters, learner.optimizer
-        parameters, state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), updated, unchanged)
-        return _Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~finite)
+        good = jnp.isfinite(loss) & jnp.isfinite(norm) & _is_sound(updated[0], learner.parameters)
+        parameters, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), updated, unchanged)
+        return _Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
 
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
-    # the result where one call ends and the next begins.
+    # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
     @jax.jit
-    def run(learner: _Learner, count: Int[Array, ""]) -> tuple[_Learner, History]:
+    def run(learner: _Learner, data: Any, count: Int[Array, ""]) -> tuple[_Learner, History]:
         def body(i: Any, carry: tuple[_Learner, History]) -> tuple[_Learner, History]:
             learner, history = carry
-            learner, now = step(learner)
+            learner, now = step(learner, data)
             return learner, jax.tree.map(lambda all, x: all.at[i].set(x), history, now)
 
         capacity = min(steps, MOST_STEPS_AT_ONCE)
         return jax.lax.fori_loop(0, count, body, (learner, History.empty(capacity)))
 
-    learner = _Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
+    learner = _strong(_Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32)))
     # A wrong program is found at once.
-    jax.eval_shape(step, learner)
-    history = History.empty(0)
+    jax.eval_shape(step, learner, data)
+    # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
+    so_far = learner, History.empty(0)
     store = None if checkpoint is None else Checkpoints(checkpoint, _identity(learner, key, particles, batch_size))
-    if store is not None and (found := store.load(lambda done: (learner, History.empty(done)))) is not None:
-        learner, history = found[0], jax.tree.map(np.asarray, found[1])
+    if store is not None and (found := store.load(lambda done: (learner, History.empty(done)), steps)) is not None:
+        so_far = found[0], jax.tree.map(np.asarray, found[1])
 
     def result(interrupted: bool) -> TrainResult:
+        learner, history = so_far
         return TrainResult(eqx.combine(learner.parameters, static), history, interrupted)
 
     stopped, count, saved = False, 16, time.monotonic()
     with reporter(steps, progress) as report:
         try:
-            while len(history) < steps and not stopped:
-                count = min(count, steps - len(history), MOST_STEPS_AT_ONCE)
+            if done := len(so_far[1]):
+                report(so_far[1])
+            while done < steps and not stopped:
+                count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                 began = time.monotonic()
-                learner, now = jax.block_until_ready(run(learner, jnp.asarray(count, jnp.int32)))
+                learner, now = jax.block_until_ready(run(so_far[0], data, jnp.asarray(count, jnp.int32)))
                 pace = (time.monotonic() - began) / count
-                history = _join(history, now, count)
-                report(history)
+                so_far = learner, _join(so_far[1], now, count)
+                done = len(so_far[1])
+                report(so_far[1])
                 if store is not None and time.monotonic() - saved > checkpoint_seconds:
-                    store.save(len(history), (learner, history))
+                    store.save(done, so_far)
                     saved = time.monotonic()
                 stopped = callback is not None and callback(result(False)) is True
                 count = max(1, min(2 * count, int(SECONDS_AT_ONCE / pace)))
         except KeyboardInterrupt:
             stopped = True
     if store is not None:
-        store.save(len(history), (learner, history))
-    return result(stopped and len(history) < steps)
+        # Ctrl-C waits until the checkpoint is written; then there is nothing left to interrupt.
+        with suppress(KeyboardInterrupt):
+            store.save(len(so_far[1]), so_far)
+    return result(stopped and len(so_far[1]) < steps)
+
+
+def _strong(tree: Any) -> Any:
+    """Return arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), tree)
+
+
+def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:
+    """Tell whether the parameters are finite; those that were not so before, as in a mask, may stay as they were."""
+    sound = jax.tree.map(lambda new, old: jnp.all(jnp.isfinite(new) | (new == old)), parameters, before)
+    return jnp.all(jnp.stack(jax.tree.leaves(sound)))
 
 
 def _join(history: History, now: History, count: int) -> History:
@@ -250,7 +271,7 @@ def _minibatch(data: Any, rows: int | None, batch_size: int | None, key: PRNGKey
     if rows is None or batch_size is None:
         return datum, rows or 0
     chosen = jax.random.randint(jax.random.fold_in(key, 0), (batch_size,), 0, rows)
-    return jax.tree.map(lambda x: jnp.asarray(x)[chosen], datum), batch_size
+    return jax.tree.map(lambda x: x[chosen], datum), batch_size
 
 
 def _check(steps: int, batch_size: int | None, rows: int | None) -> None:
