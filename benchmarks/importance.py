@@ -14,7 +14,7 @@ PARTICLES, WEIGHTS, POINTS = 100_000, 20, 500
 
 def model(s: sy.State, xs: Any, ys: Any) -> None:
     w = s.sample("w", dist.Normal(jnp.zeros(WEIGHTS), 1.0))
-    s.observe("y", dist.Bernoulli(logits=xs @ w), ys)
+    s.observe("y", dist.Bernoulli(logits=w @ xs.T), ys)
 
 
 def guide(s: sy.State, xs: Any, ys: Any) -> None:

@@ -50,6 +50,38 @@ def select(mask: Mask, yes: Any, no: Any) -> Any:
     return jax.tree.map(choose, yes, no)
 
 
+def take(values: Any, ancestors: Any) -> Any:
+    """Return the tree of arrays in which particle l holds what particle `ancestors[l]` held."""
+
+    def one(x: Any) -> Any:
+        if isinstance(x, np.ndarray) and isinstance(ancestors, np.ndarray):
+            return x[ancestors]
+        return jnp.asarray(x).at[ancestors].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+    return jax.tree.map(one, values)
+
+
+@dataclass(frozen=True, eq=False)
+class _Later:
+    """Values that are still to be taken from ancestors, when somebody asks for them.
+
+    In a long sampler most variables are taken again and again before anyone looks at them, if ever. `history` has the
+    ancestors of each time, the oldest first; `composed` remembers what variables have in common.
+    """
+
+    values: Any
+    history: tuple[Any, ...]
+
+    def now(self, composed: dict[tuple[int, int], Any]) -> Any:
+        index = self.history[-1]
+        for ancestors in reversed(self.history[:-1]):
+            both_times = id(ancestors), id(index)
+            if both_times not in composed:
+                composed[both_times] = take(ancestors, index)
+            index = composed[both_times]
+        return take(self.values, index)
+
+
 class Domain(dict[str, Mask]):
     """A set of addresses for each particle: the mask of those that contain an address."""
 
@@ -76,10 +108,14 @@ class Map(Mapping[str, T], Generic[T]):
     masks: Mapping[str, Mask] = field(default_factory=dict)
 
     def __getitem__(self, address: str) -> T:
+        return self._now(address, {})
+
+    def _now(self, address: str, composed: dict[Any, Any]) -> T:
         try:
-            return self.values_at[address]
+            value: Any = self.values_at[address]
         except KeyError:
             raise KeyError(f"no variable at {address!r}; there are {', '.join(map(repr, self)) or 'none'}") from None
+        return value.now(composed) if isinstance(value, _Later) else value
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self.values_at))
@@ -88,7 +124,7 @@ class Map(Mapping[str, T], Generic[T]):
         return len(self.values_at)
 
     def __repr__(self) -> str:
-        return repr(dict(self.values_at))
+        return repr(dict(self))
 
     def present(self, address: str) -> Mask:
         """Return the mask of the particles that hold this address; `True` where all of them do."""
@@ -100,7 +136,13 @@ class Map(Mapping[str, T], Generic[T]):
 
     def reindex(self, ancestors: Any) -> "Map[T]":
         """Return the map in which particle l holds what particle `ancestors[l]` held."""
-        return jax.tree.map(lambda x: x[ancestors], self)
+
+        def later(value: Any) -> _Later:
+            known = isinstance(value, _Later)
+            return _Later(value.values, (*value.history, ancestors)) if known else _Later(value, (ancestors,))
+
+        values: dict[str, Any] = {a: later(v) for a, v in self.values_at.items()}
+        return Map(values, take(dict(self.masks), ancestors))
 
     def of_particle(self, index: int) -> "Map[T]":
         """Return what one particle holds, where values and masks are concrete."""
@@ -112,7 +154,7 @@ class Map(Mapping[str, T], Generic[T]):
         values_at, masks = dict(self.values_at), dict(self.masks)
         for a, v in other.values_at.items():
             here, there = self.present(a), other.present(a)
-            values_at[a] = select(there, v, values_at[a]) if a in values_at else v
+            values_at[a] = select(there, other[a], self[a]) if a in values_at else v
             mask = either(here, there)
             masks.pop(a, None)
             if mask is not True:
@@ -127,7 +169,8 @@ class Map(Mapping[str, T], Generic[T]):
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
         # In order of addresses, so that maps with the same domain have the same structure.
         names, masked = tuple(sorted(self.values_at)), tuple(sorted(self.masks))
-        values = [(jax.tree_util.DictKey(a), self.values_at[a]) for a in names]
+        composed: dict[Any, Any] = {}
+        values = [(jax.tree_util.DictKey(a), self._now(a, composed)) for a in names]
         masks = [(jax.tree_util.GetAttrKey(f"present({a})"), self.masks[a]) for a in masked]
         return values + masks, (names, masked)
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import steelyard as sy
-from steelyard.particles.randomness import particle_key
+from steelyard.particles.randomness import particle_key, scattered
 from tests.running import KEY, run, universal
 
 X = 0.7
@@ -185,10 +185,10 @@ def plain(s: sy.State, x: jax.Array) -> None:
 
 def by_jax(key: jax.Array, x: jax.Array) -> jax.Array:
     """What `plain` computes, written by hand."""
-    site = jax.random.fold_in(jax.random.fold_in(key, 1), 1)
+    key = scattered(key)
 
     def one(particle: jax.Array) -> jax.Array:
-        z = Plain(0.5).sample(particle_key(site, particle))
+        z = Plain(0.5).sample(particle_key(key, particle, level=1, site=1))
         return Plain(z).log_prob(x)
 
     return jax.vmap(one)(jnp.arange(9))

@@ -2,8 +2,10 @@
 
 Every particle must draw on its own, with whatever distribution its program names. Folding a particle's index into the
 key costs a hash per particle on top of the draw. Here the index is a part of the key instead, and enters as the high
-word of Threefry's counter when the draw is made. The hash is also written out flat, which lets XLA fuse it with the
-arithmetic around it: a draw takes less than half the time of `jax.random.normal(key, (L,))` on a CPU.
+word of Threefry's counter when the draw is made. Levels and sites are added to the words of the key: Threefry is as
+good for keys that are counted as for keys at random (Salmon et al., 2011). The hash is also written out flat, which
+lets XLA fuse it with the arithmetic around it: a draw takes less than half the time of
+`jax.random.normal(key, (L,))` on a CPU.
 """
 
 import math
@@ -20,19 +22,26 @@ from steelyard.types import Key
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def particle_key(key: Key, index: Int[Array, ""] | int) -> Key:
-    """Return the key of one particle.
+def scattered(key: Key) -> Key:
+    """Return a key whose words are far from those of any other key, so that `particle_key` may add to them."""
+    return jax.random.fold_in(key, 0)
+
+
+def particle_key(key: Key, particle: Int[Array, ""] | int, level: Int[Array, ""] | int = 0, site: int = 0) -> Key:
+    """Return the key with which one particle draws at one site of one level.
 
     Args:
-        key: a key of any implementation, shared by all particles.
-        index: the number of the particle; under `vmap`, what varies.
+        key: a key of any implementation, shared by all particles, levels and sites; `scattered`.
+        particle: the number of the particle; under `vmap`, what varies.
+        level: the number of the program that runs.
+        site: the number of the draw in it.
 
     Returns:
         A scalar key, for any function of `jax.random`.
     """
     words = jax.random.key_data(key)
-    data = jnp.stack([words[0], words[1], jnp.asarray(index, jnp.uint32)])
-    return jax.random.wrap_key_data(data, impl=_PARTICLE)
+    high, low, index = (jnp.asarray(x, jnp.uint32) for x in (level, site, particle))
+    return jax.random.wrap_key_data(jnp.stack([words[0] + high, words[1] + low, index]), impl=_PARTICLE)
 
 
 def threefry_key(key: Key) -> Key:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.particles.randomness import particle_key
+from steelyard.maps import take
 from steelyard.particles.weights import normalize
 from steelyard.types import Key
 
@@ -43,7 +43,7 @@ def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
     positions = xp.minimum(positions, xp.asarray(1 - xp.finfo(cdf.dtype).epsneg, dtype=cdf.dtype))
     indices = xp.clip(xp.searchsorted(cdf, positions, side="right"), 0, weights.shape[0] - 1)
     # A parallel prefix sum rounds each entry on its own, and may rise where the weight is zero.
-    return xp.where(weights[indices] > 0, indices, xp.argmax(weights))
+    return xp.where(take(weights, indices) > 0, indices, xp.argmax(weights))
 
 
 def _strata(weights: Any, uniforms: Any, size: int) -> Any:
@@ -80,9 +80,8 @@ RESAMPLERS: dict[str, Resampler] = {
 
 def draw_noise(key: Key, method: str, size: int) -> Noise:
     """Draw the noise that a method needs for `size` particles."""
-    uniforms = jax.random.uniform(particle_key(key, 0), (RESAMPLERS[method].uniforms(size),))
-    rotation = jax.random.randint(particle_key(key, 1), (), 0, size)
-    return Noise(uniforms, rotation)
+    draws = jax.random.uniform(key, (RESAMPLERS[method].uniforms(size) + 1,))
+    return Noise(draws[1:], jnp.minimum((draws[0] * size).astype(int), size - 1))
 
 
 def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
@@ -100,7 +99,7 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
     if not resampler.ordered:
         return indices
     xp = indices.__array_namespace__()
-    return indices[(xp.arange(size) + noise.rotation) % size]
+    return take(indices, (xp.arange(size) + noise.rotation) % size)
 
 
 def distinct(indices: Any) -> Any:

@@ -12,7 +12,7 @@ from steelyard.language.distributions import draw
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
-from steelyard.particles.randomness import particle_key, threefry_key
+from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import loops, rules
 from steelyard.semantics.dependencies import Tables
@@ -22,29 +22,31 @@ from steelyard.types import Distribution, Function, Key
 
 
 class _Levels:
-    """One key for each primitive program or resampling that runs, in order."""
+    """A number for each primitive program or resampling that runs, in order, and the key that goes with it."""
 
     def __init__(self, key: Key) -> None:
-        self._key = key
+        self._key = scattered(key)
         self._start: Any = 0
         self._count = 0
 
     @property
     def used(self) -> Any:
-        """How many keys were used."""
+        """How many numbers were used."""
         return self._start + self._count
 
-    def next(self) -> Key:
+    def next(self) -> Callable[..., Key]:
+        """Return the key of the next level, as a function of particle and site."""
         self.skip(1)
-        return jax.random.fold_in(self._key, self.used)
+        key, level = self._key, self.used
+        return lambda particle, site=0: particle_key(key, particle, level, site)
 
     def skip(self, count: int) -> None:
-        """Use up keys without looking at them."""
+        """Use up numbers."""
         self._count += count
 
     @contextmanager
     def counting(self, start: Any) -> Iterator[Callable[[], int]]:
-        """Count from another number, and give a function that tells how many keys were used inside."""
+        """Count from another number, and give a function that tells how many were used inside."""
         before = self._start, self._count
         self._start, self._count = start, 0
         inside = []
@@ -58,12 +60,12 @@ class _Levels:
 class _Sites:
     """Draws the variables of one particle of one level."""
 
-    def __init__(self, level: Key, particle: Any) -> None:
+    def __init__(self, level: Callable[..., Key], particle: Any) -> None:
         self._level = level
         self._particle = particle
 
     def __call__(self, site: int, address: str, distribution: Distribution) -> Any:
-        key = particle_key(jax.random.fold_in(self._level, site), self._particle)
+        key = self._level(self._particle, site)
         try:
             return draw(distribution, key)
         except NotImplementedError:
@@ -120,19 +122,19 @@ class Vectorized:
 
     @property
     def used(self) -> Any:
-        """How many keys were used."""
+        """How many levels were used."""
         return self._levels.used
 
     def skip(self, count: int) -> None:
-        """Use up keys without looking at them."""
+        """Use up numbers."""
         self._levels.skip(count)
 
     def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
-        """Count keys from another number."""
+        """Count levels from another number."""
         return self._levels.counting(start)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
-        return draw_noise(self._levels.next(), method, self._particles)
+        return draw_noise(self._levels.next()(0), method, self._particles)
 
 
 class Universal:
@@ -168,7 +170,7 @@ class Universal:
         return loops.unrolled(self, q, e0, c0)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
-        noise = draw_noise(self._levels.next(), method, self._particles)
+        noise = draw_noise(self._levels.next()(0), method, self._particles)
         return Noise(np.asarray(noise.uniforms, float), int(noise.rotation))
 
 

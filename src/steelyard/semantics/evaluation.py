@@ -10,8 +10,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from steelyard.errors import ArgumentError
-from steelyard.maps import Map
+from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
+from steelyard.particles.randomness import particle_key
 from steelyard.semantics import display
 from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.values import Values
@@ -69,7 +70,7 @@ class Kept:
 
     def reindex(self, ancestors: Any) -> "Kept":
         """Return the same values, as seen from particles that were resampled afterwards."""
-        return replace(self, last=self.last[ancestors])
+        return replace(self, last=take(self.last, ancestors))
 
     def trajectories(self) -> dict[str, Any]:
         """Follow the ancestors back from the last step to the first."""
@@ -214,7 +215,7 @@ class Evaluation:
             raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
         check_key(key, "Evaluation.resample")
         size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
-        noise = resampling.draw_noise(key, method, size)
+        noise = resampling.draw_noise(particle_key(key, 0), method, size)
         indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
         if isinstance(self.log_weight, np.ndarray):
             indices = np.asarray(indices)
@@ -231,9 +232,9 @@ class Evaluation:
             values=self.values.reindex(ancestors),
             trace=self.trace.reindex(ancestors),
             log_density=self.log_density.reindex(ancestors),
-            log_weight=self.log_weight[ancestors],
-            ancestors=ancestors if self.ancestors is None else self.ancestors[ancestors],
-            score=None if self.score is None else self.score[ancestors],
+            log_weight=take(self.log_weight, ancestors),
+            ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
+            score=take(self.score, ancestors),
             at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
             kept=None if self.kept is None else self.kept.reindex(ancestors),
             kernel=None,

@@ -12,7 +12,7 @@ from steelyard.language.addresses import Previous
 from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program
 from steelyard.language.rewrite import target
 from steelyard.language.state import stop_gradient
-from steelyard.maps import Domain, Map, dom
+from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept
@@ -57,7 +57,7 @@ def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluati
 def finish(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: Kept | None) -> Evaluation:
     """Return the evaluation of the whole scan."""
     if e0.ancestors is not None:
-        ancestors = e0.ancestors if ancestors is None else e0.ancestors[ancestors]
+        ancestors = e0.ancestors if ancestors is None else take(e0.ancestors, ancestors)
     return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, kept=kept)
 
 
@@ -71,7 +71,7 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         step, _ = advance(engine, q, jax.tree.map(lambda x: x[number], q.xs), carried, arguments)  # noqa: B023
         carried, arguments = step.evaluation, step.arguments
         ancestors = index if step.ancestors is None else step.ancestors
-        cumulative = cumulative[ancestors]
+        cumulative = take(cumulative, ancestors)
         levels += step.levels
         values.append(step.kept)
         steps.append(ancestors)
@@ -116,7 +116,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
             done = step(before, mine, x)
         new = _alike(done.evaluation, e, engine.one)
         if resamples:
-            cumulative = cumulative[done.ancestors]
+            cumulative = take(cumulative, done.ancestors)
         record = done.levels, done.kept, done.ancestors if q.keep is not None else None
         return (new, done.arguments.varying(), done.arguments.score, cumulative), record
 

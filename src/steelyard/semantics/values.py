@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.maps import take
 from steelyard.types import is_traced
 
 
@@ -47,8 +48,7 @@ class Values:
 
     def reindex(self, ancestors: Any) -> "Values":
         """Return the values in which particle l holds what particle `ancestors[l]` held."""
-        score = None if self.score is None else self.score[ancestors]
-        return replace(self.map_varying(lambda leaf: leaf[ancestors]), score=score)
+        return replace(self.map_varying(lambda leaf: take(leaf, ancestors)), score=take(self.score, ancestors))
 
     def map_varying(self, function: Callable[[Any], Any]) -> "Values":
         """Apply a function to the leaves that differ between particles."""
