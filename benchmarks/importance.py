@@ -27,14 +27,11 @@ def steelyard(key: Any, xs: Any, ys: Any) -> Any:
 
 
 def by_hand(key: Any, xs: Any, ys: Any) -> Any:
-    mean, scale = 0.1 * (ys - 0.5) @ xs, 0.3
-    noise = jax.random.normal(key, (PARTICLES, WEIGHTS))
-    w = mean + scale * noise
-    log_q = jnp.sum(-0.5 * noise**2 - jnp.log(scale), axis=1)
-    log_prior = jnp.sum(-0.5 * w**2, axis=1)
-    logits = w @ xs.T
-    log_likelihood = jnp.sum(ys * logits - jax.nn.softplus(logits), axis=1)
-    log_weight = log_likelihood + log_prior - log_q
+    """The same with arrays of particles; the densities are NumPyro's here too, which are faster than one's own."""
+    proposal = dist.Normal(0.1 * (ys - 0.5) @ xs, 0.3)
+    w = proposal.sample(key, (PARTICLES,))
+    log_joint = dist.Normal(0.0, 1.0).log_prob(w).sum(axis=1) + dist.Bernoulli(logits=w @ xs.T).log_prob(ys).sum(axis=1)
+    log_weight = log_joint - proposal.log_prob(w).sum(axis=1)
     log_z = jax.nn.logsumexp(log_weight) - jnp.log(PARTICLES)
     return log_z, jax.nn.softmax(log_weight) @ w
 

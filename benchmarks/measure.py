@@ -35,14 +35,15 @@ def compare(
     yardstick: str,
     *,
     repeats: int = 7,
+    compilations: int = 5,
 ) -> Row:
-    """Measure jitted contenders on the same arguments, in turn, `repeats` times each.
+    """Measure jitted contenders in turn on the same arguments: `repeats` runs and `compilations` of each.
 
     Compile time is tracing, lowering and compiling, from empty caches. Memory is arguments, outputs and temporaries.
     """
     compiled: dict[str, Any] = {}
     compile_times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
+    for _ in range(compilations):
         for name, function in contenders.items():
             jax.clear_caches()
             start = time.perf_counter()

@@ -12,21 +12,21 @@ import scipy.stats
 from jax.extend.random import threefry_2x32
 
 import steelyard as sy
-from steelyard.particles.randomness import particle_key
+from steelyard.particles.randomness import particle_key, scattered
 
 KEY = jax.random.key(2021)
 MANY = 100_000
 
 
 def normals(key: jax.Array, particles: int, shape: tuple[int, ...] = ()) -> np.ndarray:
-    draw = jax.vmap(lambda l: jax.random.normal(particle_key(key, l), shape))
+    draw = jax.vmap(lambda l: jax.random.normal(particle_key(scattered(key), l), shape))
     return np.asarray(jax.jit(draw)(jnp.arange(particles)))
 
 
 @pytest.mark.parametrize("particle", [0, 1, 7, 2**31, 2**32 - 1])
 def test_bits_are_those_of_threefry_with_the_particle_in_the_counter(particle: int) -> None:
-    words = jax.random.key_data(KEY)
-    bits = jax.random.bits(particle_key(KEY, particle), (5,))
+    words = scattered(KEY)
+    bits = jax.random.bits(particle_key(words, particle), (5,))
     for low in range(5):
         high_word, low_word = threefry_2x32(words, jnp.array([particle, low], jnp.uint32))
         assert int(bits[low]) == int(high_word ^ low_word)
@@ -34,7 +34,8 @@ def test_bits_are_those_of_threefry_with_the_particle_in_the_counter(particle: i
 
 @pytest.mark.parametrize("particle", [0, 3])
 def test_derived_keys_are_those_of_threefry(particle: int) -> None:
-    words, key = jax.random.key_data(KEY), particle_key(KEY, particle)
+    words = scattered(KEY)
+    key = particle_key(words, particle)
     for data in (0, 12345):
         expected = threefry_2x32(words, jnp.array([particle, data], jnp.uint32))
         assert jax.random.key_data(jax.random.fold_in(key, data))[:2].tolist() == expected.tolist()
@@ -44,7 +45,7 @@ def test_derived_keys_are_those_of_threefry(particle: int) -> None:
 
 
 def test_narrow_and_wide_bits_are_uniform() -> None:
-    key = particle_key(KEY, 5)
+    key = particle_key(scattered(KEY), 5)
     for dtype in (jnp.uint8, jnp.uint16):
         bits = np.asarray(jax.random.bits(key, (40_000,), dtype))
         ones = np.unpackbits(bits.view(np.uint8).reshape(40_000, -1), axis=1)
@@ -145,3 +146,25 @@ def test_samplers_of_every_kind_draw_from_their_distribution(
     values = np.asarray(run(KEY), float)
     assert abs(values.mean() - mean) < 4.5 * math.sqrt(variance / particles)
     assert abs(values.var() / variance - 1) < 0.12
+
+
+def test_keys_that_follow_each_other_are_scattered() -> None:
+    """Levels and sites count from there: the ranges of two keys must not meet."""
+    keys = jnp.concatenate([jax.vmap(jax.random.key)(jnp.arange(3000)), jax.random.split(KEY, 3000)])
+    words = np.asarray(jax.vmap(scattered)(keys), np.uint64)
+    assert len({tuple(w) for w in words.tolist()}) == len(words)
+    bits = np.unpackbits(np.asarray(words, np.uint32).view(np.uint8).reshape(len(words), -1), axis=1)
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 4.5 * 0.5 / math.sqrt(len(words))
+    close = np.sort(words[:, 0] << np.uint64(32) | words[:, 1])
+    assert np.diff(close).min() > 2**36 / len(words)
+
+
+def test_levels_sites_and_particles_draw_independently() -> None:
+    def draws(words: jax.Array, level: int, site: int) -> np.ndarray:
+        return np.asarray(jax.vmap(lambda l: jax.random.normal(particle_key(words, l, level, site)))(jnp.arange(5000)))
+
+    words = scattered(KEY)
+    table = np.stack([draws(words, level, site) for level in range(4) for site in range(4)])
+    correlation = np.corrcoef(np.concatenate([table[:, :-1], table[:, 1:]]))
+    np.fill_diagonal(correlation, 0.0)
+    assert np.abs(correlation).max() < 5 / math.sqrt(5000)

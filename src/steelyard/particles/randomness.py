@@ -22,16 +22,31 @@ from steelyard.types import Key
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def scattered(key: Key) -> Key:
-    """Return a key whose words are far from those of any other key, so that `particle_key` may add to them."""
-    return jax.random.fold_in(key, 0)
+def scattered(key: Key) -> UInt32[Array, "2"]:
+    """Return two words that are far from those of any other key, so that `particle_key` may count from them.
+
+    Three rounds of a Feistel network, which loses nothing, with the mixing function of MurmurHash3.
+    """
+    words = jax.random.key_data(key)
+    high, low = words[0], words[1]
+    high = high ^ _mixed(low + jnp.uint32(0x9E3779B9))
+    low = low ^ _mixed(high + jnp.uint32(0x85EBCA6B))
+    return jnp.stack([high ^ _mixed(low), low])
 
 
-def particle_key(key: Key, particle: Int[Array, ""] | int, level: Int[Array, ""] | int = 0, site: int = 0) -> Key:
+def _mixed(x: Array) -> Array:
+    x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> jnp.uint32(16))
+
+
+def particle_key(
+    words: UInt32[Array, "2"], particle: Int[Array, ""] | int, level: Int[Array, ""] | int = 0, site: int = 0
+) -> Key:
     """Return the key with which one particle draws at one site of one level.
 
     Args:
-        key: a key of any implementation, shared by all particles, levels and sites; `scattered`.
+        words: a key that all particles, levels and sites share, `scattered`.
         particle: the number of the particle; under `vmap`, what varies.
         level: the number of the program that runs.
         site: the number of the draw in it.
@@ -39,7 +54,6 @@ def particle_key(key: Key, particle: Int[Array, ""] | int, level: Int[Array, ""]
     Returns:
         A scalar key, for any function of `jax.random`.
     """
-    words = jax.random.key_data(key)
     high, low, index = (jnp.asarray(x, jnp.uint32) for x in (level, site, particle))
     return jax.random.wrap_key_data(jnp.stack([words[0] + high, words[1] + low, index]), impl=_PARTICLE)
 

@@ -25,7 +25,7 @@ class _Levels:
     """A number for each primitive program or resampling that runs, in order, and the key that goes with it."""
 
     def __init__(self, key: Key) -> None:
-        self._key = scattered(key)
+        self._words = scattered(key)
         self._start: Any = 0
         self._count = 0
 
@@ -37,8 +37,8 @@ class _Levels:
     def next(self) -> Callable[..., Key]:
         """Return the key of the next level, as a function of particle and site."""
         self.skip(1)
-        key, level = self._key, self.used
-        return lambda particle, site=0: particle_key(key, particle, level, site)
+        words, level = self._words, self.used
+        return lambda particle, site=0: particle_key(words, particle, level, site)
 
     def skip(self, count: int) -> None:
         """Use up numbers."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
-from steelyard.particles.randomness import particle_key
+from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics import display
 from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.values import Values
@@ -215,7 +215,7 @@ class Evaluation:
             raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
         check_key(key, "Evaluation.resample")
         size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
-        noise = resampling.draw_noise(particle_key(key, 0), method, size)
+        noise = resampling.draw_noise(particle_key(scattered(key), 0), method, size)
         indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
         if isinstance(self.log_weight, np.ndarray):
             indices = np.asarray(indices)
