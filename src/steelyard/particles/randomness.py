@@ -84,7 +84,8 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 64:
         bits = (x0.astype(jnp.uint64) << jnp.uint64(32)) | x1.astype(jnp.uint64)
     else:
-        bits = (x0 ^ x1).astype(f"uint{bit_width}")
+        once = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
+        bits = jax.lax.rem(x0 ^ x1, jnp.broadcast_to(once, x0.shape)).astype(f"uint{bit_width}")
     return bits.reshape(shape)
 
 
