@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -189,14 +189,13 @@ def train(
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
     # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
     @jax.jit
-    def run(learner: _Learner, data: Any, count: Int[Array, ""]) -> tuple[_Learner, History]:
-        def body(i: Any, carry: tuple[_Learner, History]) -> tuple[_Learner, History]:
-            learner, history = carry
-            learner, now = step(learner, data)
-            return learner, jax.tree.map(lambda all, x: all.at[i].set(x), history, now)
+    def run(learner: _Learner, data: Any, count: Int[Array, ""]) -> tuple[_Learner, Array]:
+        def body(i: Any, carry: tuple[_Learner, Array]) -> tuple[_Learner, Array]:
+            learner, now = step(carry[0], data)
+            return learner, carry[1].at[i].set(jnp.stack(jax.tree.leaves(now)))
 
         capacity = min(steps, MOST_STEPS_AT_ONCE)
-        return jax.lax.fori_loop(0, count, body, (learner, History.empty(capacity)))
+        return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
 
     learner = _strong(_Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32)))
     # A wrong program is found at once.
@@ -220,7 +219,8 @@ def train(
                 count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                 began = time.monotonic()
                 learner, now = jax.block_until_ready(run(so_far[0], data, jnp.asarray(count, jnp.int32)))
-                pace = (time.monotonic() - began) / count
+                # The first time is mostly that of compiling.
+                pace = (time.monotonic() - began) / count if done else 0.0
                 so_far = learner, _join(so_far[1], now, count)
                 done = len(so_far[1])
                 report(so_far[1])
@@ -228,7 +228,7 @@ def train(
                     store.save(done, so_far)
                     saved = time.monotonic()
                 stopped = callback is not None and callback(result(False)) is True
-                count = max(1, min(2 * count, int(SECONDS_AT_ONCE / pace)))
+                count = max(1, min(4 * count, int(SECONDS_AT_ONCE / max(pace, 1e-9))))
         except KeyboardInterrupt:
             stopped = True
     if store is not None:
@@ -249,8 +249,9 @@ def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:
     return jnp.all(jnp.stack(jax.tree.leaves(sound)))
 
 
-def _join(history: History, now: History, count: int) -> History:
-    return jax.tree.map(lambda before, after: np.concatenate([before, after[:count]]), history, now)
+def _join(history: History, now: Array, count: int) -> History:
+    columns = jax.tree.unflatten(jax.tree.structure(history), list(np.asarray(now)[:count].T))
+    return jax.tree.map(lambda before, after: np.concatenate([before, after.astype(before.dtype)]), history, columns)
 
 
 def _rows(data: Any) -> int | None:
