@@ -43,7 +43,8 @@ def check(result: sy.TrainResult, optimizer: optax.GradientTransformation) -> No
     """Check that the steps that were made are those of a run in which the others did not occur."""
     skipped = int(np.sum(result.history.skipped))
     assert 3 <= skipped <= 25
-    assert not result.history.skipped[-1] and np.diff(result.history.skipped.astype(int)).min() == -1
+    # After some skipped step another one was made.
+    assert np.diff(result.history.skipped.astype(int)).min() == -1
     expected = by_hand(square, jnp.zeros(2), optimizer, ALONE["steps"] - skipped)
     np.testing.assert_allclose(result.models, expected, rtol=1e-5)
     assert not result.interrupted
