@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import filtering, importance, loop, training
+from benchmarks import filtering, importance, loop, ring, training
 from benchmarks.measure import Row, table
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
@@ -13,6 +13,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "filtering": filtering.run,
     "training": training.run,
     "loop": loop.run,
+    "ring": ring.run,
 }
 
 

@@ -34,6 +34,18 @@ class Resampler(NamedTuple):
     ordered: bool
 
 
+# Up to here a table of all comparisons, which is one operation, is faster than a loop of bisections.
+FEW = 128
+
+
+def _how_many_up_to(ordered: Any, positions: Any) -> Any:
+    """Return how many of the ordered numbers are not above each position."""
+    if isinstance(ordered, np.ndarray):
+        return np.searchsorted(ordered, positions, side="right")
+    method = "compare_all" if ordered.shape[0] <= FEW else "scan"
+    return jnp.searchsorted(ordered, positions, side="right", method=method)
+
+
 def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
     """Return the particle at each position in [0, 1) when the weights lie end to end; never one of weight zero."""
     xp = weights.__array_namespace__()
@@ -41,7 +53,7 @@ def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
     # Rounding leaves the end of the sum near one, and a position may round up to one.
     cdf = cdf / cdf[-1]
     positions = xp.minimum(positions, xp.asarray(1 - xp.finfo(cdf.dtype).epsneg, dtype=cdf.dtype))
-    indices = xp.clip(xp.searchsorted(cdf, positions, side="right"), 0, weights.shape[0] - 1)
+    indices = xp.minimum(_how_many_up_to(cdf, positions), weights.shape[0] - 1)
     # A parallel prefix sum rounds each entry on its own, and may rise where the weight is zero.
     return xp.where(take(weights, indices) > 0, indices, xp.argmax(weights))
 
@@ -66,7 +78,7 @@ def _residual(weights: Any, uniforms: Any, size: int) -> Any:
     rest = xp.maximum(size * weights - copies, 0.0)
     # Where nothing is left no slot takes from it; the weights only keep the division defined.
     rest = xp.where(xp.sum(rest) > 0, rest, weights)
-    kept = xp.clip(xp.searchsorted(ends, slots.astype(ends.dtype), side="right"), 0, weights.shape[0] - 1)
+    kept = xp.minimum(_how_many_up_to(ends, slots.astype(ends.dtype)), weights.shape[0] - 1)
     return xp.where(slots < ends[-1], kept, _inverse_cdf(rest, uniforms, size))
 
 

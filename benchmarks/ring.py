@@ -1,0 +1,117 @@
+"""One training step on the ring of the paper's first experiment: K = 8 densities, 36 particles.
+
+Nested variational inference by the reverse KL divergence, with resampling and a learned schedule (NVIR*).
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.lax import stop_gradient
+
+import steelyard as sy
+from benchmarks.measure import Row, compare
+from steelyard.experiments.annealing.model import CENTERS, VARIANCE, Kernel, Sampler, annealed
+
+DENSITIES, PARTICLES = 8, 36
+OPTIMIZER = optax.adam(1e-3)
+
+
+def steelyard_loss(unroll: int) -> Any:
+    def loss(sampler: Sampler, key: Any) -> Any:
+        over = (sampler.schedule(learned=True), (sampler.forward, sampler.reverse))
+        q = sy.algorithms.nvi(annealed, lambda kernels: kernels, over, unroll=unroll)
+        return sy.evaluate(q, key, particles=PARTICLES).loss
+
+    return loss
+
+
+def _log_initial(x: Any) -> Any:
+    return jnp.sum(-0.5 * (x / 5.0) ** 2 - jnp.log(5.0) - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+def _log_annealed(x: Any, beta: Any) -> Any:
+    squares = jnp.sum((x[:, None] - CENTERS) ** 2, axis=-1)
+    ring = jax.nn.logsumexp(-0.5 * squares / VARIANCE, axis=-1) - jnp.log(2 * jnp.pi * VARIANCE)
+    return (1 - beta) * _log_initial(x) + beta * ring
+
+
+def _moments(kernel: Kernel, x: Any) -> tuple[Any, Any]:
+    def layer(linear: Any, x: Any) -> Any:
+        return x @ linear.weight.T + linear.bias
+
+    h = jax.nn.relu(layer(kernel.hidden, x))
+    return x + layer(kernel.offset, h), jnp.sqrt(jax.nn.softplus(layer(kernel.spread, h)))
+
+
+def _log_normal(x: Any, mean: Any, scale: Any) -> Any:
+    return jnp.sum(-0.5 * ((x - mean) / scale) ** 2 - jnp.log(scale) - 0.5 * jnp.log(2 * jnp.pi), axis=-1)
+
+
+def _level(carry: Any, level: Any) -> Any:
+    """Resample, move, weigh; the gradient of the reverse KL divergence of one level."""
+    x, log_w, key = carry
+    before, beta, forward, reverse = level
+    key, k1, k2 = jax.random.split(key, 3)
+    cdf = jnp.cumsum(jax.nn.softmax(log_w))
+    positions = (jnp.arange(PARTICLES) + jax.random.uniform(k1)) / PARTICLES
+    x = x[jnp.clip(jnp.searchsorted(cdf, positions), 0, PARTICLES - 1)]
+    log_w = jnp.full(PARTICLES, jax.nn.logsumexp(log_w) - jnp.log(PARTICLES))
+    mean, scale = _moments(forward, x)
+    new = mean + scale * jax.random.normal(k2, x.shape)
+    log_before = _log_annealed(x, before)
+    log_q, log_r = _log_normal(new, mean, scale), _log_normal(x, *_moments(reverse, new))
+    log_v = _log_annealed(new, beta) + log_r - log_before - log_q
+    w, wv = (stop_gradient(jax.nn.softmax(u)) for u in (log_w, log_w + log_v))
+    average = stop_gradient(jnp.sum(w * -log_v))
+    surrogate = (
+        jnp.sum(w * -log_v)
+        + jnp.sum(wv * _log_annealed(stop_gradient(new), beta))
+        - jnp.sum(w * log_before)
+        + jnp.sum(stop_gradient(w * (-log_v - average)) * log_before)
+    )
+    log_w_new = stop_gradient(log_w + log_v)
+    divergence = average + jax.nn.logsumexp(log_w_new) - jax.nn.logsumexp(log_w)
+    return (stop_gradient(new), log_w_new, key), divergence + surrogate - stop_gradient(surrogate)
+
+
+def by_hand(unroll: int) -> Any:
+    def loss(sampler: Sampler, key: Any) -> Any:
+        betas = sampler.schedule(learned=True)
+        key, first = jax.random.split(key)
+        carry = 5.0 * jax.random.normal(first, (PARTICLES, 2)), jnp.zeros(PARTICLES), key
+        levels = (betas[:-1], betas[1:], sampler.forward, sampler.reverse)
+        return jnp.sum(jax.lax.scan(_level, carry, levels, unroll=unroll)[1])
+
+    return loss
+
+
+def step(loss: Any, static: Any) -> Any:
+    """A gradient step on a loss."""
+
+    def update(parameters: Any, state: Any, key: Any) -> Any:
+        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), key))(parameters)
+        updates, state = OPTIMIZER.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, value
+
+    return update
+
+
+def run() -> list[Row]:
+    """Compare with hand-written JAX, rolled with rolled and unrolled with unrolled."""
+    parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
+    args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1))
+    return [
+        compare(
+            f"ring, K={DENSITIES}, {PARTICLES} particles, NVIR*, {name}",
+            {
+                "steelyard": step(steelyard_loss(unroll), static),
+                "hand-written JAX": step(by_hand(unroll), static),
+            },
+            args,
+            "hand-written JAX",
+        )
+        for name, unroll in (("rolled", 1), ("unrolled", DENSITIES - 1))
+    ]

@@ -1,0 +1,1 @@
+"""Annealed variational inference: the paper's first experiment, Table 1."""

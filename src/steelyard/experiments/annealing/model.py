@@ -1,0 +1,80 @@
+"""The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities that leads to it, and kernels."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import steelyard as sy
+
+MODES, RADIUS, VARIANCE, HIDDEN = 8, 10.0, 0.5, 50
+LOG_Z = float(jnp.log(MODES))
+ANGLES = 2 * jnp.pi * jnp.arange(MODES) / MODES
+CENTERS = RADIUS * jnp.stack([jnp.cos(ANGLES), jnp.sin(ANGLES)], axis=-1)
+
+initial = dist.Normal(jnp.zeros(2), 5.0)
+
+
+def log_ring(x: Float[Array, "2"]) -> Float[Array, ""]:
+    """The target: the sum of eight Gaussian densities, which integrates to 8."""
+    squares = jnp.sum((x - CENTERS) ** 2, axis=-1)
+    return jax.nn.logsumexp(-0.5 * squares / VARIANCE) - jnp.log(2 * jnp.pi * VARIANCE)
+
+
+def annealed(beta: Float[Array, ""]) -> Any:
+    """The density of the path at beta: initial^(1 - beta) ring^beta."""
+
+    def p(s: sy.State) -> Float[Array, "2"]:
+        x = s.sample("x", initial)
+        s.factor("heat", beta * (log_ring(x) - initial.log_prob(x).sum()))
+        return x
+
+    return p
+
+
+class Kernel(eqx.Module):
+    """A Gaussian kernel whose mean and variance are networks of the point; at first a step of unit variance."""
+
+    hidden: eqx.nn.Linear
+    offset: eqx.nn.Linear
+    spread: eqx.nn.Linear
+
+    def __init__(self, key: PRNGKeyArray) -> None:
+        keys = jax.random.split(key, 3)
+        self.hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
+        self.offset = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[1]), 0.0)
+        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), float(jnp.log(jnp.expm1(1.0))))
+
+    def __call__(self, s: sy.State, x: Float[Array, "2"]) -> Float[Array, "2"]:
+        h = jax.nn.relu(self.hidden(x))
+        return s.sample("x", dist.Normal(x + self.offset(h), jnp.sqrt(jax.nn.softplus(self.spread(h)))))
+
+
+def _constant(layer: eqx.nn.Linear, value: float) -> eqx.nn.Linear:
+    """Return the layer such that it gives a constant."""
+    parameters = jnp.zeros_like(layer.weight), jnp.full_like(layer.bias, value)  # pyright: ignore
+    return eqx.tree_at(lambda l: (l.weight, l.bias), layer, parameters)
+
+
+class Sampler(NamedTuple):
+    """What is learned: for each level a forward and a reverse kernel, and the schedule in between as logits."""
+
+    forward: Kernel
+    reverse: Kernel
+    logits: Float[Array, " levels-1"]
+
+    @classmethod
+    def start(cls, key: PRNGKeyArray, densities: int) -> "Sampler":
+        """Return the sampler before training: kernels that do next to nothing, and a linear schedule."""
+        keys = jax.random.split(key, (2, densities - 1))
+        kernels = jax.vmap(jax.vmap(Kernel))(keys)
+        between = jnp.linspace(0.0, 1.0, densities)[1:-1]
+        return cls(*(jax.tree.map(lambda x: x[i], kernels) for i in (0, 1)), jnp.log(between) - jnp.log1p(-between))
+
+    def schedule(self, *, learned: bool) -> Float[Array, " levels+1"]:
+        """Return beta for every density of the path."""
+        logits = self.logits if learned else jax.lax.stop_gradient(self.logits)
+        return jnp.concatenate([jnp.zeros(1), jax.nn.sigmoid(logits), jnp.ones(1)])
