@@ -5,9 +5,12 @@ Nested variational inference by the reverse KL divergence, with resampling and a
 
 from typing import Any
 
+import coix
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
 import optax
 from jax.lax import stop_gradient
 
@@ -88,6 +91,47 @@ def by_hand(unroll: int) -> Any:
     return loss
 
 
+def by_coix(*, rolled: bool) -> Any:
+    """The same in the earlier library, which has no rule for the parameters of the density that came in."""
+
+    def loss(sampler: Sampler, key: Any) -> Any:
+        betas, levels = sampler.schedule(learned=True), range(DENSITIES - 1)
+
+        def for_all_particles(f: Any) -> Any:
+            return numpyro.plate("particles", PARTICLES, dim=-1)(f)
+
+        def target(k: Any) -> Any:
+            def p() -> Any:
+                x = numpyro.sample("x", dist.Normal(0.0, 5.0).expand([2]).to_event(1).mask(False))
+                numpyro.factor("heat", _log_annealed(x, betas[k]))
+                return ({"x": x},)
+
+            return for_all_particles(p)
+
+        def kernels(stack: Kernel) -> Any:
+            def kernel(k: Any) -> Any:
+                def f(inputs: Any) -> Any:
+                    moments = _moments(jax.tree.map(lambda leaf: leaf[k], stack), inputs["x"])
+                    return numpyro.sample("x", dist.Normal(*moments).to_event(1))
+
+                return for_all_particles(f)
+
+            return kernel
+
+        programs = target, kernels(sampler.forward), kernels(sampler.reverse)
+        if not rolled:
+            targets, forward, reverse = programs
+            programs = (
+                [targets(k) for k in range(DENSITIES)],
+                [forward(k) for k in levels],
+                [reverse(k) for k in levels],
+            )
+        q = coix.algo.nvi_rkl(*programs, num_targets=DENSITIES)
+        return coix.traced_evaluate(q, seed=key)()[2]["loss"]
+
+    return loss
+
+
 def step(loss: Any, static: Any) -> Any:
     """A gradient step on a loss."""
 
@@ -100,18 +144,28 @@ def step(loss: Any, static: Any) -> Any:
 
 
 def run() -> list[Row]:
-    """Compare with hand-written JAX, rolled with rolled and unrolled with unrolled."""
-    parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
-    args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1))
-    return [
-        compare(
-            f"ring, K={DENSITIES}, {PARTICLES} particles, NVIR*, {name}",
-            {
-                "steelyard": step(steelyard_loss(unroll), static),
-                "hand-written JAX": step(by_hand(unroll), static),
-            },
-            args,
-            "hand-written JAX",
-        )
-        for name, unroll in (("rolled", 1), ("unrolled", DENSITIES - 1))
-    ]
+    """Compare with hand-written JAX and with coix, rolled and unrolled; and a long path with a short one."""
+    rows = []
+    for name, unroll in (("rolled", 1), ("unrolled", DENSITIES - 1)):
+        losses = {
+            "steelyard": steelyard_loss(unroll),
+            "coix": by_coix(rolled=unroll == 1),
+            "hand-written JAX": by_hand(unroll),
+        }
+        parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
+        args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1))
+        task = f"ring, K={DENSITIES}, {PARTICLES} particles, NVIR*, {name}"
+        rows.append(compare(task, {n: step(f, static) for n, f in losses.items()}, args, "hand-written JAX"))
+    return [*rows, lengths()]
+
+
+def lengths() -> Row:
+    """Compare a path of 512 densities with one of 8: the loop is compiled once, whatever its length."""
+
+    def contender(densities: int) -> Any:
+        parameters, static = eqx.partition(Sampler.start(jax.random.key(0), densities), eqx.is_inexact_array)
+        state = OPTIMIZER.init(parameters)
+        return lambda key: step(steelyard_loss(1), static)(parameters, state, key)
+
+    contenders = {"K=512": contender(512), "K=8": contender(8)}
+    return compare("ring, rolled, lengths of the path", contenders, (jax.random.key(1),), "K=8")

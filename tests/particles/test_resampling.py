@@ -142,3 +142,23 @@ def test_weights_without_information_give_indices_in_range(method: str) -> None:
 def test_distinct_counts_ancestors() -> None:
     for array in (np.array, jnp.array):
         assert int(distinct(array([4, 1, 1, 0, 4]))) == 3
+
+
+@pytest.mark.parametrize(("particles", "size"), [(1000, 1000), (3000, 500), (700, 2000)])
+@pytest.mark.parametrize("method", ["systematic", "stratified"])
+def test_many_particles_are_counted_as_few_are_searched(particles: int, size: int, method: str) -> None:
+    """With many particles the ancestors are counted and not searched; rounding may shift a position at an edge."""
+    rng = np.random.default_rng(particles)
+    weights = rng.gamma(0.3, size=particles) * (rng.random(particles) < 0.7)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    noise = Noise(rng.random(RESAMPLERS[method].uniforms(size)), 3)
+    searched = ancestors(log_weights, method, noise, size)
+    counted = np.asarray(ancestors(jnp.asarray(log_weights), method, Noise(jnp.asarray(noise.uniforms), 3), size))
+    assert (weights[counted] > 0).all()
+    assert (searched != counted).sum() <= 3
+
+
+def test_many_weights_that_are_all_zero_give_ancestors_in_range() -> None:
+    found = np.asarray(ancestors(jnp.full(1000, -jnp.inf), "systematic", Noise(jnp.array([0.3]), 1), 1000))
+    assert ((found >= 0) & (found < 1000)).all()

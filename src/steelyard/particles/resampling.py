@@ -34,7 +34,7 @@ class Resampler(NamedTuple):
     ordered: bool
 
 
-# Up to here a table of all comparisons, which is one operation, is faster than a loop of bisections.
+# Up to here a table of all comparisons, which is one operation, is faster than a loop.
 FEW = 128
 
 
@@ -46,22 +46,39 @@ def _how_many_up_to(ordered: Any, positions: Any) -> Any:
     return jnp.searchsorted(ordered, positions, side="right", method=method)
 
 
+def _cdf(weights: Any) -> Any:
+    """Return the weights laid end to end; rounding leaves the end of the sum near one."""
+    cdf = weights.__array_namespace__().cumulative_sum(weights)
+    return cdf / cdf[-1]
+
+
+def _possible(indices: Any, weights: Any) -> Any:
+    """Return the indices without those of weight zero: a parallel prefix sum may rise there, by rounding."""
+    xp = weights.__array_namespace__()
+    indices = xp.minimum(indices, weights.shape[0] - 1)
+    return xp.where(take(weights, indices) > 0, indices, xp.argmax(weights))
+
+
 def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
     """Return the particle at each position in [0, 1) when the weights lie end to end; never one of weight zero."""
     xp = weights.__array_namespace__()
-    cdf = xp.cumulative_sum(weights)
-    # Rounding leaves the end of the sum near one, and a position may round up to one.
-    cdf = cdf / cdf[-1]
+    cdf = _cdf(weights)
+    # A position may round up to one.
     positions = xp.minimum(positions, xp.asarray(1 - xp.finfo(cdf.dtype).epsneg, dtype=cdf.dtype))
-    indices = xp.minimum(_how_many_up_to(cdf, positions), weights.shape[0] - 1)
-    # A parallel prefix sum rounds each entry on its own, and may rise where the weight is zero.
-    return xp.where(take(weights, indices) > 0, indices, xp.argmax(weights))
+    return _possible(_how_many_up_to(cdf, positions), weights)
 
 
 def _strata(weights: Any, uniforms: Any, size: int) -> Any:
     """One position in each of L equal strata: systematic for one uniform, stratified for L of them."""
     xp = weights.__array_namespace__()
-    return _inverse_cdf(weights, (xp.arange(size) + uniforms) / size, size)
+    if isinstance(weights, np.ndarray) or weights.shape[0] <= FEW:
+        return _inverse_cdf(weights, (xp.arange(size) + uniforms) / size, size)
+    # Strata are in order, so that nothing has to be searched: count the weights that end before each position.
+    ends = size * _cdf(weights)
+    stratum = jnp.clip(ends.astype(int), 0, size - 1)
+    first = stratum + (ends - stratum > take(jnp.broadcast_to(uniforms, size), stratum))
+    counts = jnp.zeros(size + 1, int).at[first].add(1, mode="promise_in_bounds", indices_are_sorted=True)
+    return _possible(jnp.cumsum(counts)[:size], weights)
 
 
 def whole_copies(weights: Any, size: int) -> Any:

@@ -1,0 +1,40 @@
+"""The filter of `volatility.py` in the package `particles`: reads a task from standard input, writes its time."""
+
+import json
+import statistics
+import sys
+import time
+
+import numpy as np
+import particles
+from particles import distributions as dists
+from particles import state_space_models as ssm
+
+task = json.load(sys.stdin)
+mean, persistence, volatility = task["model"]
+
+
+class Volatility(ssm.StateSpaceModel):
+    """log-volatility as an autoregression; the first state is one step after Normal(mean, 1), as elsewhere."""
+
+    def PX0(self):  # noqa: N802
+        return dists.Normal(loc=mean, scale=np.sqrt(persistence**2 + volatility**2))
+
+    def PX(self, t, xp):  # noqa: N802
+        return dists.Normal(loc=mean + persistence * (xp - mean), scale=volatility)
+
+    def PY(self, t, xp, x):  # noqa: N802
+        return dists.Normal(loc=0.0, scale=np.exp(0.5 * x))
+
+
+def run(count: int) -> float:
+    """Return the time of a whole run over the first data."""
+    model = ssm.Bootstrap(ssm=Volatility(), data=np.array(task["ys"][:count]))
+    sampler = particles.SMC(fk=model, N=task["particles"], resampling="systematic", ESSrmin=1.0, store_history=False)
+    start = time.perf_counter()
+    sampler.run()
+    return time.perf_counter() - start
+
+
+run(10)
+json.dump({"seconds": statistics.median(run(len(task["ys"])) for _ in range(5))}, sys.stdout)
