@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from steelyard.maps import Domain, dom, log_product
+from steelyard.particles.weights import normalize
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Level, total_score
 
@@ -18,7 +18,7 @@ def with_gradient_of(value: Any, surrogate: Any) -> Any:
 
 def normalized(log_weight: Any) -> Any:
     """Return the self-normalised weights, through which no gradient flows."""
-    return stop_gradient(jax.nn.softmax(log_weight))
+    return stop_gradient(normalize(log_weight))
 
 
 def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> Any:
@@ -31,7 +31,7 @@ def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> 
 
 def weighted_sum(weight: Any, terms: Any) -> Any:
     """Return sum_l weight_l terms_l, in which a weight of zero counts for nothing, even of something infinite."""
-    return jnp.sum(weight * jnp.where(weight == 0, 0.0, terms))
+    return jnp.vdot(weight, jnp.where(weight == 0, 0.0, terms))
 
 
 def incoming(level: Level, one: Any) -> Any:
