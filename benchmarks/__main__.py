@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import filtering, importance, loop, ring, training
+from benchmarks import chain, filtering, importance, loop, mixture, ring, training, volatility
 from benchmarks.measure import Row, table
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
@@ -14,6 +14,9 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "training": training.run,
     "loop": loop.run,
     "ring": ring.run,
+    "mixture": mixture.run,
+    "chain": chain.run,
+    "volatility": volatility.run,
 }
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpyro.distributions as dist
 
 import steelyard as sy

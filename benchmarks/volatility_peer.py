@@ -6,6 +6,7 @@ import sys
 import time
 
 import numpy as np
+
 import particles
 from particles import distributions as dists
 from particles import state_space_models as ssm

@@ -1,0 +1,168 @@
+"""A training step of amortized population Gibbs on a Gaussian mixture: 5 sweeps, 10 particles, batches of 20 data sets.
+
+Three clusters in two dimensions, 60 points; means and precisions are one block, assignments the other (Wu et al. 2020).
+"""
+
+from typing import Any
+
+import coix
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import optax
+
+import steelyard as sy
+from benchmarks.measure import Row, compare
+
+SWEEPS, PARTICLES, BATCH, CLUSTERS, POINTS = 5, 10, 20, 3, 60
+OPTIMIZER = optax.adam(2.5e-4)
+PRIOR = {"mean": 0.0, "pseudo_points": 0.1, "shape": 2.0, "rate": 2.0}
+
+
+class Statistics(eqx.Module):
+    """Neural sufficient statistics of a block of points, and the conjugate posterior that they give."""
+
+    point: eqx.nn.Linear
+    weight: eqx.nn.Linear
+
+    def __init__(self, inputs: int, key: Any) -> None:
+        k1, k2 = jax.random.split(key)
+        self.point, self.weight = eqx.nn.Linear(inputs, 2, key=k1), eqx.nn.Linear(inputs, CLUSTERS, key=k2)
+
+    def __call__(self, x: Any) -> tuple[Any, Any, Any, Any]:
+        points = jax.vmap(self.point)(x)[:, None, :]
+        weights = jax.nn.softmax(jax.vmap(self.weight)(x))[:, :, None]
+        number, first, second = weights.sum(0), (weights * points).sum(0), (weights * points**2).sum(0)
+        mean, pseudo = PRIOR["mean"], PRIOR["pseudo_points"]
+        shape = PRIOR["shape"] + 0.5 * number
+        between = number * pseudo / (number + pseudo) * (first / number - mean) ** 2
+        rate = PRIOR["rate"] + 0.5 * (second - first**2 / number) + 0.5 * between
+        return shape, rate, (mean * pseudo + first) / (pseudo + number), pseudo + number
+
+
+class Networks(eqx.Module):
+    """The networks of the initial proposal and of the two kernels."""
+
+    initial: Statistics
+    block: Statistics
+    assign: eqx.nn.MLP
+
+    def __init__(self, key: Any) -> None:
+        k1, k2, k3 = jax.random.split(key, 3)
+        self.initial, self.block = Statistics(2, k1), Statistics(2 + CLUSTERS, k2)
+        self.assign = eqx.nn.MLP(6, 1, 32, 1, activation=jnp.tanh, key=k3)
+
+    def logits(self, x: Any, mean: Any, precision: Any) -> Any:
+        """Return the logits of each point's cluster."""
+        one = lambda a, m, t: self.assign(jnp.concatenate([a, m, t]))[0]  # noqa: E731
+        return jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))(x, mean, precision)
+
+
+def program(net: Networks, x: Any) -> Any:
+    """The inference program of one data set, for steelyard."""
+
+    def target(s: sy.State) -> Any:
+        precision = s.sample("precision", dist.Gamma(2.0, 2.0).expand([CLUSTERS, 2]))
+        mean = s.sample("mean", dist.Normal(0.0, 1 / jnp.sqrt(0.1 * precision)))
+        c = s.sample("c", dist.Categorical(jnp.full((POINTS, CLUSTERS), 1 / CLUSTERS)))
+        s.observe("x", dist.Normal(mean[c], 1 / jnp.sqrt(precision[c])), x)
+        return mean, precision, c
+
+    def block(s: sy.State, statistics: Any) -> tuple[Any, Any]:
+        shape, rate, mean, number = statistics
+        precision = s.sample("precision", dist.Gamma(shape, rate))
+        return s.sample("mean", dist.Normal(mean, 1 / jnp.sqrt(precision * number))), precision
+
+    def initial(s: sy.State) -> None:
+        mean, precision = block(s, net.initial(x))
+        s.sample("c", dist.Categorical(logits=net.logits(x, mean, precision)))
+
+    def update_block(s: sy.State, value: Any) -> Any:
+        c = value[2]
+        return *block(s, net.block(jnp.concatenate([x, jax.nn.one_hot(c, CLUSTERS)], axis=-1))), c
+
+    def update_c(s: sy.State, value: Any) -> Any:
+        mean, precision, _ = value
+        return mean, precision, s.sample("c", dist.Categorical(logits=net.logits(x, mean, precision)))
+
+    return sy.algorithms.apg(target, initial, [update_block, update_c], SWEEPS)
+
+
+def steelyard_loss(net: Networks, key: Any, xs: Any) -> Any:
+    losses = jax.vmap(lambda k, x: sy.evaluate(program(net, x), k, particles=PARTICLES).loss)
+    return losses(jax.random.split(key, BATCH), xs).mean()
+
+
+def coix_loss(net: Networks, key: Any, xs: Any) -> Any:
+    """The same in the earlier library, for all particles of a data set at once."""
+
+    def for_all_particles(f: Any) -> Any:
+        return numpyro.plate("particles", PARTICLES, dim=-1)(f)
+
+    def each(table: Any, c: Any) -> Any:
+        return jax.vmap(lambda rows, index: rows[index])(table, c)
+
+    def target(x: Any) -> Any:
+        precision = numpyro.sample("precision", dist.Gamma(2.0, 2.0).expand([CLUSTERS, 2]).to_event(2))
+        mean = numpyro.sample("mean", dist.Normal(0.0, 1 / jnp.sqrt(0.1 * precision)).to_event(2))
+        c = numpyro.sample("c", dist.Categorical(jnp.full((POINTS, CLUSTERS), 1 / CLUSTERS)).to_event(1))
+        likelihood = dist.Normal(each(mean, c), 1 / jnp.sqrt(each(precision, c))).to_event(2)
+        numpyro.sample("x", likelihood, obs=x)
+        return ({"mean": mean, "precision": precision, "c": c, "x": x},)
+
+    def update_block(inputs: Any) -> Any:
+        inputs = inputs if isinstance(inputs, dict) else {"x": inputs}
+        x = inputs["x"]
+        if "c" in inputs:
+            one_hot = jax.nn.one_hot(inputs["c"], CLUSTERS)
+            statistics = jax.vmap(lambda c: net.block(jnp.concatenate([x, c], axis=-1)))(one_hot)
+        else:
+            statistics = net.initial(x)
+        shape, rate, mean, number = statistics
+        precision = numpyro.sample("precision", dist.Gamma(shape, rate).to_event(2))
+        mean = numpyro.sample("mean", dist.Normal(mean, 1 / jnp.sqrt(precision * number)).to_event(2))
+        return ({**inputs, "mean": mean, "precision": precision},)
+
+    def update_c(inputs: Any) -> Any:
+        logits = jax.vmap(net.logits, (None, 0, 0))(inputs["x"], inputs["mean"], inputs["precision"])
+        return ({**inputs, "c": numpyro.sample("c", dist.Categorical(logits=logits).to_event(1))},)
+
+    kernels = [for_all_particles(update_block), for_all_particles(update_c)]
+    q = coix.algo.apgs(for_all_particles(target), kernels, num_sweeps=SWEEPS)
+    losses = jax.vmap(lambda k, x: coix.traced_evaluate(q, seed=k)(x)[2]["loss"])
+    return losses(jax.random.split(key, BATCH), xs).mean()
+
+
+def step(loss: Any, static: Any) -> Any:
+    """A gradient step on a loss."""
+
+    def update(parameters: Any, state: Any, key: Any, xs: Any) -> Any:
+        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), key, xs))(parameters)
+        updates, state = OPTIMIZER.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, value
+
+    return update
+
+
+def simulate(key: Any) -> Any:
+    """Return data sets from the prior."""
+
+    def one(key: Any) -> Any:
+        keys = jax.random.split(key, 4)
+        precision = jax.random.gamma(keys[0], 2.0, (CLUSTERS, 2)) / 2.0
+        mean = jax.random.normal(keys[1], (CLUSTERS, 2)) / jnp.sqrt(0.1 * precision)
+        c = jax.random.randint(keys[2], (POINTS,), 0, CLUSTERS)
+        return mean[c] + jax.random.normal(keys[3], (POINTS, 2)) / jnp.sqrt(precision[c])
+
+    return jax.vmap(one)(jax.random.split(key, BATCH))
+
+
+def run() -> list[Row]:
+    """Compare a training step with coix."""
+    parameters, static = eqx.partition(Networks(jax.random.key(0)), eqx.is_inexact_array)
+    args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1), simulate(jax.random.key(2)))
+    contenders = {"steelyard": step(steelyard_loss, static), "coix": step(coix_loss, static)}
+    task = f"amortized Gibbs, Gaussian mixture, {SWEEPS} sweeps"
+    return [compare(task, contenders, args, "coix", compilations=2)]
