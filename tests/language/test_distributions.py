@@ -158,3 +158,14 @@ def test_a_validating_distribution_does_not_complain_about_proposals_outside() -
 
     out = sy.evaluate(model, KEY, particles=2, given={"z": jnp.array([-1.0, 0.5])})
     assert np.isneginf(out.log_weight).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("form", ["probs", "logits"])
+def test_categories_are_drawn_with_their_probabilities(form: str) -> None:
+    probabilities = np.array([0.0, 0.1, 0.0, 0.55, 0.35, 0.0])
+    parameter = jnp.asarray(probabilities if form == "probs" else np.log(np.maximum(probabilities, 1e-200)) + 3.0)
+    out = run(lambda s: s.sample("z", dist.Categorical(**{form: parameter})), particles=20_000)
+    counts = np.bincount(np.asarray(out.trace["z"]), minlength=6)
+    assert (counts[probabilities == 0] == 0).all()
+    drawn = probabilities > 0
+    assert scipy.stats.chisquare(counts[drawn], 20_000 * probabilities[drawn]).pvalue > 1e-4

@@ -45,7 +45,7 @@ def test_engines_agree() -> None:
     law()
     print(seen)
     assert seen["all weights zero"] < EXAMPLES / 5
-    assert not [event for event in ("absent", "some weights zero", "resampled", "several levels") if seen[event] < 3]
+    assert not [event for event in ("absent", "some weights zero", "resampled", "several levels") if not seen[event]]
 
 
 def _evaluate(example: Example, seed: int, engine: Any, given: Any = None) -> sy.Evaluation | None:

@@ -50,7 +50,7 @@ def kalman() -> float:
 @pytest.mark.parametrize("threshold", [None, 0.5])
 def test_the_evidence_is_the_kalman_filters(proposals: Any, threshold: float | None) -> None:
     q = sy.algorithms.smc(transition, proposals, YS, initial=first, threshold=threshold)
-    sy.testing.check_evidence(q, kalman(), key=jax.random.key(0), particles=500, runs=100)
+    sy.testing.check_evidence(q, kalman(), key=jax.random.key(0), particles=800, runs=100)
 
 
 def test_a_filter_is_the_composition_of_its_steps() -> None:

@@ -223,7 +223,7 @@ def scan(
     Example:
         >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
         >>> def model(s, b): return s.sample("x", dist.Normal(b, 1.0))
-        >>> def kernel(s, x): return s.sample("x", dist.Normal(x, 0.5))
+        >>> def kernel(s, x): return s.sample("x", dist.Normal(0.8 * x, 0.6))
         >>> def level(q, b):
         ...     return sy.propose(sy.extend(lambda s: model(s, b), sy.prev(kernel)), sy.move(kernel, sy.resample(q)))
         >>> q = sy.scan(level, lambda s: model(s, 0.0), jnp.linspace(0.1, 1.0, 20))

@@ -3,9 +3,10 @@
 import inspect
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import constraints
+from numpyro.distributions import CategoricalLogits, CategoricalProbs, constraints
 from numpyro.distributions.constraints import Constraint
 
 from steelyard.errors import AddressError, ArgumentError
@@ -35,9 +36,19 @@ def check_distribution(distribution: Any, address: str, place: str) -> None:
 
 def draw(distribution: Distribution, key: Key) -> Any:
     """Draw one value."""
+    if isinstance(distribution, CategoricalProbs | CategoricalLogits):
+        return _categorical(distribution, key)
     if "seed" in inspect.signature(distribution.sample).parameters:
         return distribution.sample(seed=key)
     return distribution.sample(key)
+
+
+def _categorical(distribution: CategoricalProbs | CategoricalLogits, key: Key) -> Any:
+    """Draw by inverting the distribution function: one random number in place of one for each category."""
+    probabilities: Any = distribution.probs
+    cdf = jnp.cumsum(probabilities, axis=-1)
+    position = cdf[..., -1] * jax.random.uniform(key, distribution.batch_shape)
+    return jnp.sum(cdf[..., :-1] <= position[..., None], axis=-1)
 
 
 def is_reparameterized(distribution: Any) -> bool:

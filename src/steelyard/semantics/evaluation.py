@@ -219,9 +219,8 @@ class Evaluation:
         indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
         if isinstance(self.log_weight, np.ndarray):
             indices = np.asarray(indices)
-        return replace(
-            self.reindex(indices), log_weight=_full_like(self.log_weight, size, self.log_z), ancestors=indices
-        )
+        xp = self.log_weight.__array_namespace__()
+        return replace(self.reindex(indices), log_weight=xp.broadcast_to(self.log_z, (size,)), ancestors=indices)
 
     def reindex(self, ancestors: Ancestors | None) -> "Evaluation":
         """Return the evaluation in which particle l is what particle `ancestors[l]` was; itself, if None."""
@@ -294,8 +293,3 @@ def _average(normalized: Any, terms: Any) -> Any:
     # A particle of weight zero must not count, even where h is infinite.
     with np.errstate(invalid="ignore"):
         return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)
-
-
-def _full_like(log_weight: Any, size: int, value: Any) -> Any:
-    xp = log_weight.__array_namespace__()
-    return xp.broadcast_to(value, (size,))

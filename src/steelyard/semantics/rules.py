@@ -35,14 +35,7 @@ from steelyard.language.rewrite import marginal, target
 from steelyard.language.state import stop_gradient
 from steelyard.maps import Map, dom, log_product, select
 from steelyard.particles import resampling, weights
-from steelyard.semantics.conditions import (
-    carried,
-    check_complete,
-    check_disjoint,
-    check_moved,
-    check_rename,
-    check_unobserved,
-)
+from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance, take_over
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
@@ -80,7 +73,7 @@ def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Eval
         case Scan():
             return engine.loop(q, engine.run(q.q, c0), c0)
         case Carried():
-            return carried(q, tau0)
+            return conditions.carried(q, tau0)
 
 
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -107,8 +100,8 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
     """
     e1 = engine.run(q.p, c0, tau0)
     e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
-    check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
-    check_unobserved(dom(e2.log_density), dom(e2.trace), q)
+    conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
+    conditions.check_unobserved(dom(e2.log_density), dom(e2.trace), q)
     return Evaluation(
         e2.values,
         e1.trace | e2.trace,
@@ -130,7 +123,7 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
     e1 = engine.run(q.q1, c0, tau0)
     e2 = engine.run(q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0)
     e1 = e1.reindex(e2.ancestors)
-    check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
+    conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     return _joined(e2, e1)
 
 
@@ -146,7 +139,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     Densities that are the same in rho1 and rho2 are taken over from rho1, and left out of both w2 and u1.
     """
     e1 = engine.run(q.q, c0)
-    check_complete(e1, q)
+    conditions.check_complete(e1, q)
     source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     e2 = engine.run(q.p, c0, e1.trace)
@@ -236,7 +229,7 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluat
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
     e = engine.run(q.q, c0, tau0 if tau0 is None else under(tau0, inner))
-    check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
+    conditions.check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
     return renamed(e, {a: new.get(a, a) for a in e.log_density})
 
 
@@ -270,7 +263,7 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
             moved = dom(e2.log_density)
             if moved.keys() == before.keys():
                 break
-    check_moved(dom(e1.log_density), moved, q, known=engine.sees_all_addresses)
+    conditions.check_moved(dom(e1.log_density), moved, q, known=engine.sees_all_addresses)
     e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
