@@ -1,5 +1,6 @@
 """The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities that leads to it, and kernels."""
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import steelyard as sy
 
 MODES, RADIUS, VARIANCE, HIDDEN = 8, 10.0, 0.5, 50
-LOG_Z = float(jnp.log(MODES))
+LOG_Z = math.log(MODES)
 ANGLES = 2 * jnp.pi * jnp.arange(MODES) / MODES
 CENTERS = RADIUS * jnp.stack([jnp.cos(ANGLES), jnp.sin(ANGLES)], axis=-1)
 
@@ -46,7 +47,7 @@ class Kernel(eqx.Module):
         keys = jax.random.split(key, 3)
         self.hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
         self.offset = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[1]), 0.0)
-        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), float(jnp.log(jnp.expm1(1.0))))
+        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), math.log(math.expm1(1.0)))
 
     def __call__(self, s: sy.State, x: Float[Array, "2"]) -> Float[Array, "2"]:
         h = jax.nn.relu(self.hidden(x))
