@@ -47,7 +47,8 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    runs = over_seeds(_start(cell), cell.seeds)(jnp.arange(cell.seeds))
+    # Not compiled: that would take longer than the few operations themselves.
+    runs = jax.vmap(_start(cell))(jnp.arange(cell.seeds))
     advance = over_seeds(_advance(cell), cell.seeds)
     windows = []
     for done in range(0, cell.steps, WINDOW):
