@@ -163,12 +163,13 @@ def _metrics(cell: Cell, content: dict[str, Any]) -> Metrics:
 def _check_settings(cell: Cell, settings: Any, path: Path) -> None:
     if settings != cell.as_dict():
         raise sy.CheckpointError(
-            f"{path} should hold the cell {cell.as_dict()}, but holds {settings}. Move it away, or choose another folder."
+            f"{path} should hold the cell {cell.as_dict()}, but holds {settings}. Move it away, or "
+            "choose another folder."
         )
 
 
 def _damaged(path: Path, error: Exception) -> sy.CheckpointError:
     return sy.CheckpointError(
-        f"{path} is damaged or not a cell of the table ({type(error).__name__}: {error}). Delete the cell's .json and .npz "
-        "to compute it again, or choose another folder."
+        f"{path} is damaged or not a cell of the table ({type(error).__name__}: {error}). Delete the cell's .json and "
+        ".npz to compute it again, or choose another folder."
     )

@@ -77,11 +77,11 @@ def evaluate(cell: Cell, samplers: Sampler, *, resampling: bool) -> Metrics:
 # How a sampler was trained makes no difference here, so that the methods share what is compiled.
 @lru_cache
 def _compiled(seeds: int, batches: int, samples: int, resampling: bool) -> Callable[..., Any]:
-    def batch(sampler: Sampler, key: PRNGKeyArray) -> Metrics:
+    def batch(sampler: Sampler, key: PRNGKeyArray) -> tuple[Any, ...]:
         out = sample(sampler, key, samples, resampling=resampling)
-        return Metrics(out.log_z, out.ess, out.levels[-1].ess, mode_weight(out.value, out.normalized_weights))
+        return out.log_z, out.ess, out.levels[-1].ess, mode_weight(out.value, out.normalized_weights)
 
-    def average(x: tuple[Sampler, PRNGKeyArray]) -> Metrics:
+    def average(x: tuple[Sampler, PRNGKeyArray]) -> Any:
         sampler, key = x
         metrics = jax.lax.map(lambda i: batch(sampler, jax.random.fold_in(key, i)), jnp.arange(batches))
         return jax.tree.map(lambda values: jnp.mean(values, axis=0), metrics)

@@ -1,4 +1,4 @@
-"""The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities that leads to it, and kernels."""
+"""The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities to it, and kernels."""
 
 import math
 from typing import Any, NamedTuple
@@ -71,9 +71,9 @@ class Sampler(NamedTuple):
     def start(cls, key: PRNGKeyArray, densities: int) -> "Sampler":
         """Return the sampler before training: kernels that do next to nothing, and a linear schedule."""
         keys = jax.random.split(key, (2, densities - 1))
-        kernels = jax.vmap(jax.vmap(Kernel))(keys)
+        forward, reverse = (jax.vmap(Kernel)(k) for k in keys)
         between = jnp.linspace(0.0, 1.0, densities)[1:-1]
-        return cls(*(jax.tree.map(lambda x: x[i], kernels) for i in (0, 1)), jnp.log(between) - jnp.log1p(-between))
+        return cls(forward, reverse, jnp.log(between) - jnp.log1p(-between))
 
     def schedule(self, *, learned: bool) -> Float[Array, " levels+1"]:
         """Return beta for every density of the path."""

@@ -37,7 +37,9 @@ class Cell:
         if self.method not in METHODS:
             raise sy.ArgumentError(f"there is no method {self.method!r}; the methods are {', '.join(METHODS)}.")
         if self.densities < 2:
-            raise sy.ArgumentError(f"K is {self.densities}, but a path has at least 2 densities: the initial and the ring.")
+            raise sy.ArgumentError(
+                f"K is {self.densities}, but a path has at least 2 densities: the initial and the ring."
+            )
         if self.particles < 2:
             raise sy.ArgumentError(
                 f"a budget of {self.budget} samples gives {self.particles} particles at K = {self.densities}; "

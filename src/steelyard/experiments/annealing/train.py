@@ -17,6 +17,8 @@ from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 
 WINDOW = 100
+# For what runs once: a compiler that takes its time would take ten times longer than the program.
+HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class History(NamedTuple):
@@ -47,8 +49,7 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    # Not compiled: that would take longer than the few operations themselves.
-    runs = jax.vmap(_start(cell))(jnp.arange(cell.seeds))
+    runs = jax.jit(jax.vmap(_start(cell)), compiler_options=HASTE)(jnp.arange(cell.seeds))
     advance = over_seeds(_advance(cell), cell.seeds)
     windows = []
     for done in range(0, cell.steps, WINDOW):
