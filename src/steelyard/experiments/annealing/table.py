@@ -131,8 +131,8 @@ def _difference(difference: float | None, as_good: bool | None, form: str) -> st
 
 CAPTION = (
     f"Mean over seeds ± its standard error; exact log Z = log 8 = {LOG_Z:.4f}; ESS of 1,000 samples at the last level, "
-    "without and with resampling at test time. Differences from the paper are with it for NVIR and NVIR*, without it for "
-    f"the others: {AS_GOOD} as good as the paper's, {WORSE} worse."
+    "without and with resampling at test time. Differences from the paper are with it for NVIR and NVIR*, without it "
+    f"for the others: {AS_GOOD} as good as the paper's, {WORSE} worse."
 )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import steelyard as sy
-from steelyard.experiments.annealing import cells, methods, table
+from steelyard.experiments.annealing import cells, figures, methods, report, table
 from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.evaluation import evaluate
 from steelyard.experiments.annealing.settings import BATCHES, Cell
@@ -71,13 +71,16 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
     if results:
         console.print(f"{len(results)} of {len(planned)} cells are in {out} already.")
     missing = [cell for cell in planned if cell not in results]
-    with _progress(missing, console) as report:
+    with _progress(missing, console) as progress:
         for cell in missing:
-            results[cell] = _fill(cell, out, report)
+            results[cell] = _fill(cell, out, progress)
     finished = [results[cell] for cell in planned]
     rows = [table.Row.of(result) for result in finished]
     console.print(table.printed(rows))
-    for path in table.save(rows, about(command, finished), out):
+    facts = about(command, finished)
+    pictures = figures.save(finished, out)
+    page = report.save(finished, pictures, facts, out)
+    for path in [*table.save(rows, facts, out), *pictures.values(), page]:
         console.print(f"Written: {path}", soft_wrap=True)
     console.print(f"{len(missing)} cells computed in {time.monotonic() - begun:.0f} seconds.")
     return finished
