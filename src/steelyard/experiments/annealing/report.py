@@ -42,7 +42,8 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
     sections = [
         "<h1>Annealed variational inference: Table 1</h1>",
         "<p>A ring of eight Gaussians, sampled along a path of K densities with learned kernels. Paper: Stites, "
-        "Zimmermann et al., <cite>Learning Proposals for Probabilistic Programs with Inference Combinators</cite>, UAI 2021.</p>",
+        "Zimmermann et al., <cite>Learning Proposals for Probabilistic Programs with Inference Combinators</cite>, "
+        "UAI 2021.</p>",
         f'<div class="wide">{_table([table.Row.of(result) for result in results])}</div>',
         f"<p>{escape(table.CAPTION)}</p>",
         f"<h2>The inference program: {escape(looked_at.cell.method)}, K = {looked_at.cell.densities}</h2>",
