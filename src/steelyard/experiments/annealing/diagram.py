@@ -29,8 +29,8 @@ def svg(result: Result) -> str:
     width = 2 * LEFT + cell.densities * WIDTH + (cell.densities - 1) * GAP
     height = TOP + HEIGHT + 118
     return (
-        f'<svg id="diagram" role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif">'
+        f'<svg id="diagram" role="img" viewBox="0 0 {width} {height}" width="100%" '
+        'font-family="sans-serif">'
         f"<title>The inference program of {cell.method} with {cell.densities} densities</title>"
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#444"/></marker></defs>'

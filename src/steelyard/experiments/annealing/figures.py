@@ -57,7 +57,7 @@ def samples(result: Result) -> Figure:
     axes = figure.subplots(2, len(betas), squeeze=False, sharex=True, sharey=True)
     line = jnp.linspace(-EXTENT, EXTENT, PIXELS)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
-    log_start, log_end = initial.log_prob(grid).sum(axis=-1), jax.vmap(log_ring)(grid)
+    log_start, log_end = jax.vmap(lambda x: (initial.log_prob(x).sum(), log_ring(x)))(grid)
     points = [5.0 * jax.random.normal(jax.random.key(0), (SAMPLES, 2)), *_levels(sampler)]
     for k, (beta, xs) in enumerate(zip(np.asarray(betas), points, strict=True)):
         log_density = np.asarray((1 - beta) * log_start + beta * log_end).reshape(PIXELS, PIXELS)
@@ -118,7 +118,7 @@ def training(results: Sequence[Result]) -> Figure:
         axes[0, column].set(title=f"K = {k}", ylabel="log Z")
         axes[1, column].set(xlabel="step", ylabel="ESS / L, as in training", ylim=(0, 1))
         axes[0, column].legend(frameon=False, fontsize="small")
-    figure.suptitle(f"Training: averages over {WINDOW} steps and all seeds")
+    figure.suptitle(f"Training, averaged over {WINDOW} steps")
     return figure
 
 

@@ -21,7 +21,7 @@ initial = dist.Normal(jnp.zeros(2), 5.0)
 
 def log_ring(x: Float[Array, "2"]) -> Float[Array, ""]:
     """The target: the sum of eight Gaussian densities, which integrates to 8."""
-    squares = jnp.sum((x - CENTERS) ** 2, axis=-1)
+    squares = jnp.sum((x[None, :] - CENTERS) ** 2, axis=-1)
     return jax.nn.logsumexp(-0.5 * squares / VARIANCE) - jnp.log(2 * jnp.pi * VARIANCE)
 
 

@@ -96,7 +96,7 @@ def _advance(cell: Cell) -> Callable[[Run, Any], tuple[Run, Float[Array, "4"]]]:
         (value, (log_z, ess)), gradient = jax.value_and_grad(loss, has_aux=True)(learned, rest, key)
         updates, state = optimizer.update(gradient, run.state, learned)
         # A gradient that is not finite would spoil the parameters for good: such a step is left out.
-        fine = jnp.isfinite(optax.global_norm(gradient))
+        fine = jnp.isfinite(optax.tree.norm(gradient))
         learned, state = jax.tree.map(
             lambda new, old: jnp.where(fine, new, old),
             (optax.apply_updates(learned, updates), state),
