@@ -112,7 +112,7 @@ def load(cell: Cell, out: Path) -> Result | None:
     _check_settings(cell, settings, path)
     arrays = path.with_suffix(".npz")
     try:
-        with np.load(arrays, allow_pickle=False) as stored:
+        with arrays.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             found = {name: stored[name] for name in stored.files}
         settings = json.loads(str(found["settings"]))
         samplers = _samplers(cell, found)
