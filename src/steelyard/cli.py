@@ -35,9 +35,9 @@ def table1(
     seeds: Annotated[int | None, typer.Option(min=1, help="How many training runs.  [default: 10]")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="How many steps of training.  [default: 20000]")] = None,
     budget: Annotated[int | None, typer.Option(min=1, help="K times the number of particles.  [default: 288]")] = None,
-    out: Annotated[Path, typer.Option(help="The folder for results; finished cells are kept.")] = Path(
-        "results/table1"
-    ),
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for results.  [default: results/table1 or /quick]")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A glimpse: AVO and NVIR*, K=8, 2 seeds, 3,000 steps.")
     ] = False,
@@ -58,7 +58,12 @@ def table1(
     }
     plan = (QUICK if quick else Plan())._replace(**{name: x for name, x in given.items() if x is not None})
     try:
-        run(plan, out, Console(), shlex.join(["steelyard", *sys.argv[1:]]))
+        run(
+            plan,
+            out or Path("results") / ("quick" if quick else "table1"),
+            Console(),
+            shlex.join(["steelyard", *sys.argv[1:]]),
+        )
     except ArgumentError as error:
         raise typer.BadParameter(str(error)) from error
     except CheckpointError as error:
