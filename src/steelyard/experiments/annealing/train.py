@@ -1,6 +1,8 @@
 """Training: all seeds of a cell in one compiled program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +13,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import steelyard as sy
-from steelyard.experiments.annealing.methods import program
+from steelyard.experiments.annealing.methods import Method, program
 from steelyard.experiments.annealing.model import Sampler
 from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
@@ -49,15 +51,17 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    runs = jax.jit(jax.vmap(_start(cell)), compiler_options=HASTE)(jnp.arange(cell.seeds))
-    advance = over_seeds(_advance(cell), cell.seeds)
+    optimizer = _optimizer(cell.learning_rate)
+    runs = jax.jit(jax.vmap(_start(cell.densities, optimizer)), compiler_options=HASTE)(jnp.arange(cell.seeds))
+    # A schedule that stays as it is has a gradient of zero: methods that differ in nothing else are compiled once.
+    advance = _advance(replace(cell.kind, name="", learned=True), cell.particles, cell.seeds, cell.learning_rate)
     windows = []
     for done in range(0, cell.steps, WINDOW):
         count = min(WINDOW, cell.steps - done)
-        runs, window = advance(runs, jnp.asarray(count))
+        runs, window = advance(runs, jnp.asarray(count), jnp.asarray(cell.kind.learned))
         windows.append(np.asarray(window))
-        report(done + count, History(*np.stack(windows, axis=-1).transpose(1, 0, 2)))
-    return runs.sampler, History(*np.stack(windows, axis=-1).transpose(1, 0, 2))
+        report(done + count, _history(windows))
+    return runs.sampler, _history(windows)
 
 
 def start(seed: Any, densities: int) -> Sampler:
@@ -65,48 +69,55 @@ def start(seed: Any, densities: int) -> Sampler:
     return Sampler.start(jax.random.key(seed), densities)
 
 
-def _start(cell: Cell) -> Callable[[Any], Run]:
+def _history(windows: Sequence[np.ndarray]) -> History:
+    return History(*np.stack(windows, axis=-1).transpose(1, 0, 2))
+
+
+def _start(densities: int, optimizer: optax.GradientTransformation) -> Callable[[Any], Run]:
     def run(seed: Any) -> Run:
-        sampler, key = start(seed, cell.densities), jax.random.fold_in(jax.random.key(seed), 1)
-        return Run(sampler, _optimizer(cell).init(_learned(sampler)), key, jnp.zeros((), int))
+        sampler, key = start(seed, densities), jax.random.fold_in(jax.random.key(seed), 1)
+        return Run(sampler, optimizer.init(_parameters(sampler)[0]), key, jnp.zeros((), int))
 
     return run
 
 
-def _optimizer(cell: Cell) -> optax.GradientTransformation:
-    return optax.adam(cell.learning_rate)
+def _optimizer(learning_rate: float) -> optax.GradientTransformation:
+    return optax.adam(learning_rate)
 
 
-def _learned(sampler: Sampler) -> Any:
-    return eqx.filter(sampler, eqx.is_inexact_array)
+def _parameters(sampler: Sampler) -> tuple[Any, Any]:
+    return eqx.partition(sampler, eqx.is_inexact_array)
 
 
-def _advance(cell: Cell) -> Callable[[Run, Any], tuple[Run, Float[Array, "4"]]]:
-    optimizer = _optimizer(cell)
+@lru_cache
+def _advance(method: Method, particles: int, seeds: int, learning_rate: float) -> Callable[..., Any]:
+    """Return a compiled function that trains every seed for a number of steps, and averages what it sees."""
+    optimizer = _optimizer(learning_rate)
 
-    def loss(learned: Any, rest: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-        q = program(cell.kind, eqx.combine(learned, rest), resampling=cell.kind.resampling)
-        out = sy.evaluate(q, key, particles=cell.particles)
+    def loss(parameters: Any, rest: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
+        q = program(method, eqx.combine(parameters, rest), resampling=method.resampling)
+        out = sy.evaluate(q, key, particles=particles)
         return out.loss, (out.log_z, out.ess)
 
-    def update(_: Any, carry: tuple[Run, Float[Array, "4"]]) -> tuple[Run, Float[Array, "4"]]:
-        run, total = carry
-        learned, rest = eqx.partition(run.sampler, eqx.is_inexact_array)
+    def update(run: Run, learned: Any) -> tuple[Run, Float[Array, "4"]]:
+        parameters, rest = _parameters(run.sampler)
         key = jax.random.fold_in(run.key, run.step)
-        (value, (log_z, ess)), gradient = jax.value_and_grad(loss, has_aux=True)(learned, rest, key)
-        updates, state = optimizer.update(gradient, run.state, learned)
+        (value, (log_z, ess)), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, rest, key)
+        gradient = gradient._replace(logits=jnp.where(learned, gradient.logits, 0.0))
+        updates, state = optimizer.update(gradient, run.state, parameters)
         # A gradient that is not finite would spoil the parameters for good: such a step is left out.
         fine = jnp.isfinite(optax.tree.norm(gradient))
-        learned, state = jax.tree.map(
-            lambda new, old: jnp.where(fine, new, old),
-            (optax.apply_updates(learned, updates), state),
-            (learned, run.state),
-        )
-        seen = jnp.stack([value, log_z, ess, 1.0 - fine])
-        return Run(eqx.combine(learned, rest), state, run.key, run.step + 1), total + seen
+        after, before = (optax.apply_updates(parameters, updates), state), (parameters, run.state)
+        parameters, state = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
+        sampler: Any = eqx.combine(parameters, rest)
+        return Run(sampler, state, run.key, run.step + 1), jnp.stack([value, log_z, ess, 1.0 - fine])
 
-    def advance(run: Run, count: Any) -> tuple[Run, Float[Array, "4"]]:
-        run, total = jax.lax.fori_loop(0, count, update, (run, jnp.zeros(4)))
+    def advance(run: Run, count: Any, learned: Any) -> tuple[Run, Float[Array, "4"]]:
+        def step(_: Any, carry: tuple[Run, Float[Array, "4"]]) -> tuple[Run, Float[Array, "4"]]:
+            run, seen = update(carry[0], learned)
+            return run, carry[1] + seen
+
+        run, total = jax.lax.fori_loop(0, count, step, (run, jnp.zeros(4)))
         return run, total / count
 
-    return advance
+    return over_seeds(advance, seeds)
