@@ -26,6 +26,13 @@ def test_every_seed_has_its_result() -> None:
     np.testing.assert_array_equal(np.asarray(found), [0.0, 2.0, 4.0])
 
 
+def test_what_comes_back_can_be_given_again_without_compiling_again() -> None:
+    traced = []
+    step = over_seeds(lambda x, a: traced.append(x) or x + a, 3)
+    step(step(jnp.arange(3.0), jnp.asarray(1.0)), jnp.asarray(2.0))
+    assert len(traced) == 1
+
+
 def test_every_core_has_a_share() -> None:
     run = subprocess.run([sys.executable, "-c", SPREAD], capture_output=True, text=True, check=True)
     assert run.stdout.split() == [str(os.cpu_count()), "True"]

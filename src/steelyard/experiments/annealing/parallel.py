@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 def use_every_core() -> None:
@@ -34,8 +34,13 @@ def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
     def share(xs: Any, shared: Any) -> Any:
         return jax.vmap(lambda x: f(x, *shared))(xs)
 
-    split = PartitionSpec("seeds")
+    split, whole = PartitionSpec("seeds"), PartitionSpec()
     # The check is of communication between devices, and there is none.
-    spread = jax.shard_map(share, mesh=mesh, in_specs=(split, PartitionSpec()), out_specs=split, check_vma=False)
+    spread = jax.shard_map(share, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
     compiled = jax.jit(spread)
-    return lambda xs, *shared: compiled(xs, shared)
+
+    def call(xs: Any, *shared: Any) -> Any:
+        # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.
+        return compiled(*jax.device_put((xs, shared), (NamedSharding(mesh, split), NamedSharding(mesh, whole))))
+
+    return call

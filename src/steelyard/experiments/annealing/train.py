@@ -51,8 +51,7 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    optimizer = _optimizer(cell.learning_rate)
-    runs = jax.jit(jax.vmap(_start(cell.densities, optimizer)), compiler_options=HASTE)(jnp.arange(cell.seeds))
+    runs = _start(cell.densities, cell.learning_rate)(jnp.arange(cell.seeds))
     # A schedule that stays as it is has a gradient of zero: methods that differ in nothing else are compiled once.
     advance = _advance(replace(cell.kind, name="", learned=True), cell.particles, cell.seeds, cell.learning_rate)
     windows = []
@@ -73,12 +72,15 @@ def _history(windows: Sequence[np.ndarray]) -> History:
     return History(*np.stack(windows, axis=-1).transpose(1, 0, 2))
 
 
-def _start(densities: int, optimizer: optax.GradientTransformation) -> Callable[[Any], Run]:
+@lru_cache
+def _start(densities: int, learning_rate: float) -> Callable[[Any], Run]:
+    """Return a compiled function of the seeds."""
+
     def run(seed: Any) -> Run:
         sampler, key = start(seed, densities), jax.random.fold_in(jax.random.key(seed), 1)
-        return Run(sampler, optimizer.init(_parameters(sampler)[0]), key, jnp.zeros((), int))
+        return Run(sampler, _optimizer(learning_rate).init(_parameters(sampler)[0]), key, jnp.zeros((), int))
 
-    return run
+    return jax.jit(jax.vmap(run), compiler_options=HASTE)
 
 
 def _optimizer(learning_rate: float) -> optax.GradientTransformation:
