@@ -45,7 +45,7 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
         "Zimmermann et al., <cite>Learning Proposals for Probabilistic Programs with Inference Combinators</cite>, "
         "UAI 2021.</p>",
         f'<div class="wide">{_table([table.Row.of(result) for result in results])}</div>',
-        f"<p>{escape(table.CAPTION)}</p>",
+        f"<p>{escape(table.CAPTION)} {escape(looked_at.cell.effort)}.</p>",
         f"<h2>The inference program: {escape(looked_at.cell.method)}, K = {looked_at.cell.densities}</h2>",
         f'<div class="wide">{diagram.svg(looked_at)}</div>',
         *(_picture(name, path) for name, path in pictures.items()),

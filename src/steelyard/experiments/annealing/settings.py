@@ -67,6 +67,11 @@ class Cell:
             f"_test{self.batches}x{self.samples}_rate{self.learning_rate:g}"
         )
 
+    @property
+    def effort(self) -> str:
+        """How much went into the cell, in words; the paper's are of 10 seeds, 20,000 steps and a budget of 288."""
+        return f"{self.seeds:,} seeds, {self.steps:,} steps, budget {self.budget:,}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
         return asdict(self)

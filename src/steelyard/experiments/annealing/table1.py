@@ -46,6 +46,7 @@ class Plan(NamedTuple):
         ]
 
 
+PAPER = Plan().cells()[0].effort
 QUICK = Plan(methods=("AVO", "NVIR*"), densities=(8,), seeds=2, steps=3_000)
 
 
@@ -77,6 +78,7 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
     finished = [results[cell] for cell in planned]
     rows = [table.Row.of(result) for result in finished]
     console.print(table.printed(rows))
+    console.print(f"These cells: {planned[0].effort}. The paper's: {PAPER}.", highlight=False)
     facts = about(command, finished)
     pictures = figures.save(finished, out)
     page = report.save(finished, pictures, facts, out)
