@@ -30,23 +30,25 @@ def demo(
 
 @app.command()
 def table1(
-    methods: Annotated[str | None, typer.Option(help="Which methods, e.g. 'AVO,NVIR*'.  [default: all]")] = None,
-    K: Annotated[str | None, typer.Option("--K", help="How many densities, e.g. '2,8'.  [default: 2,4,6,8]")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many training runs.  [default: 10]")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="How many steps of training.  [default: 20000]")] = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="K times the number of particles.  [default: 288]")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder for results.  [default: results/table1 or /quick]")
+    methods: Annotated[str | None, typer.Option(help="Which methods, e.g. 'AVO,NVIR*'.", show_default="all")] = None,
+    K: Annotated[
+        str | None, typer.Option("--K", help="How many densities, e.g. '2,8'.", show_default="2,4,6,8")
     ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many training runs.", show_default="10")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps of training.", show_default="20000")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="K times the number of particles.", show_default="288")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for results.", show_default="results/table1")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A glimpse: AVO and NVIR*, K=8, 2 seeds, 3,000 steps.")
+        bool, typer.Option("--quick", help="A glimpse: AVO and NVIR*, K=8, 2 seeds, 3,000 steps, in results/quick.")
     ] = False,
 ) -> None:
     """Train and evaluate annealed variational inference, next to the paper's Table 1."""
     from steelyard.experiments.annealing.parallel import use_every_core
 
     use_every_core()
-    from steelyard.errors import ArgumentError, CheckpointError
+    from steelyard.errors import ArgumentError, SteelyardError
     from steelyard.experiments.annealing.table1 import QUICK, Plan, run
 
     given = {
@@ -66,7 +68,7 @@ def table1(
         )
     except ArgumentError as error:
         raise typer.BadParameter(str(error)) from error
-    except CheckpointError as error:
+    except SteelyardError as error:
         Console(stderr=True).print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
