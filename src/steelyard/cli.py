@@ -1,5 +1,7 @@
 """The command line."""
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,58 @@ def demo(
     from steelyard.experiments.mixture.demo import run
 
     run(particles, seed, out, Console())
+
+
+@app.command()
+def table1(
+    methods: Annotated[str | None, typer.Option(help="Which methods, e.g. 'AVO,NVIR*'.", show_default="all")] = None,
+    K: Annotated[
+        str | None, typer.Option("--K", help="How many densities, e.g. '2,8'.", show_default="2,4,6,8")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many training runs.", show_default="10")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="How many steps of training.", show_default="20000")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="K times the number of particles.", show_default="288")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for results.", show_default="results/table1")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A glimpse: AVO and NVIR*, K=8, 2 seeds, 3,000 steps, in results/quick.")
+    ] = False,
+) -> None:
+    """Train and evaluate annealed variational inference, next to the paper's Table 1."""
+    from steelyard.experiments.annealing.parallel import use_every_core
+
+    use_every_core()
+    from steelyard.errors import ArgumentError, SteelyardError
+    from steelyard.experiments.annealing.table1 import QUICK, Plan, run
+
+    given = {
+        "methods": methods if methods is None else [name.strip() for name in methods.split(",")],
+        "densities": K if K is None else _integers(K, "--K"),
+        "seeds": seeds,
+        "steps": steps,
+        "budget": budget,
+    }
+    plan = (QUICK if quick else Plan())._replace(**{name: x for name, x in given.items() if x is not None})
+    try:
+        run(
+            plan,
+            out or Path("results") / ("quick" if quick else "table1"),
+            Console(),
+            shlex.join(["steelyard", *sys.argv[1:]]),
+        )
+    except ArgumentError as error:
+        raise typer.BadParameter(str(error)) from error
+    except SteelyardError as error:
+        Console(stderr=True).print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def _integers(text: str, option: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a list of whole numbers such as '2,8'.", param_hint=option) from None
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
-"""The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities that leads there, kernels."""
+"""The programs of Figure 5 in the paper: a ring of eight Gaussians, a path of densities to it, and kernels."""
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import steelyard as sy
 
 MODES, RADIUS, VARIANCE, HIDDEN = 8, 10.0, 0.5, 50
-LOG_Z = float(jnp.log(MODES))
+LOG_Z = math.log(MODES)
 ANGLES = 2 * jnp.pi * jnp.arange(MODES) / MODES
 CENTERS = RADIUS * jnp.stack([jnp.cos(ANGLES), jnp.sin(ANGLES)], axis=-1)
 
@@ -20,7 +21,7 @@ initial = dist.Normal(jnp.zeros(2), 5.0)
 
 def log_ring(x: Float[Array, "2"]) -> Float[Array, ""]:
     """The target: the sum of eight Gaussian densities, which integrates to 8."""
-    squares = jnp.sum((x - CENTERS) ** 2, axis=-1)
+    squares = jnp.sum((x[None, :] - CENTERS) ** 2, axis=-1)
     return jax.nn.logsumexp(-0.5 * squares / VARIANCE) - jnp.log(2 * jnp.pi * VARIANCE)
 
 
@@ -46,7 +47,7 @@ class Kernel(eqx.Module):
         keys = jax.random.split(key, 3)
         self.hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
         self.offset = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[1]), 0.0)
-        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), float(jnp.log(jnp.expm1(1.0))))
+        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), math.log(math.expm1(1.0)))
 
     def __call__(self, s: sy.State, x: Float[Array, "2"]) -> Float[Array, "2"]:
         h = jax.nn.relu(self.hidden(x))
@@ -69,7 +70,8 @@ class Sampler(NamedTuple):
     @classmethod
     def start(cls, key: PRNGKeyArray, densities: int) -> "Sampler":
         """Return the sampler before training: kernels that do next to nothing, and a linear schedule."""
-        forward, reverse = (jax.vmap(Kernel)(keys) for keys in jax.random.split(key, (2, densities - 1)))
+        keys = jax.random.split(key, (2, densities - 1))
+        forward, reverse = (jax.vmap(Kernel)(k) for k in keys)
         between = jnp.linspace(0.0, 1.0, densities)[1:-1]
         return cls(forward, reverse, jnp.log(between) - jnp.log1p(-between))
 

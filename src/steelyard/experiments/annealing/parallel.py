@@ -1,0 +1,46 @@
+"""Seeds side by side: each core has a share of them."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def use_every_core() -> None:
+    """Give JAX one CPU device for each core; to be called before JAX is used, and without effect afterwards."""
+    try:
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    except RuntimeError:
+        pass  # JAX runs already, with the devices that it has.
+
+
+def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
+    """Run a function for every seed, in one compiled program that is spread over the CPU devices.
+
+    Args:
+        f: a function of `x, *shared`.
+        seeds: how many seeds; they are shared out evenly, to as many devices as that allows.
+
+    Returns:
+        A compiled function of `xs, *shared`, where `xs` is stacked along its first axis, and so is the result.
+    """
+    devices = jax.devices("cpu")
+    count = max(n for n in range(1, len(devices) + 1) if seeds % n == 0)
+    mesh = Mesh(np.array(devices[:count]), ("seeds",))
+
+    def share(xs: Any, shared: Any) -> Any:
+        return jax.vmap(lambda x: f(x, *shared))(xs)
+
+    split, whole = PartitionSpec("seeds"), PartitionSpec()
+    # The check is of communication between devices, and there is none.
+    spread = jax.shard_map(share, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
+    compiled = jax.jit(spread)
+
+    def call(xs: Any, *shared: Any) -> Any:
+        # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.
+        return compiled(*jax.device_put((xs, shared), (NamedSharding(mesh, split), NamedSharding(mesh, whole))))
+
+    return call

@@ -1,0 +1,86 @@
+"""One page with everything: it opens from disk, with no network."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from steelyard.experiments.annealing import diagram, figures, table
+from steelyard.experiments.annealing.cells import Result, write
+
+STYLE = """
+body { font-family: system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+tr.first td { border-top: 2px solid #888; }
+.good { color: #1b7a3d; } .worse { color: #b3261e; font-weight: 600; }
+.wide { overflow-x: auto; } img { max-width: 100%; } pre { background: #f4f1ea; padding: 0.8rem; overflow-x: auto; }
+"""
+
+CAPTIONS = {
+    "samples": "Density and samples at each level (the paper's Figure 3)",
+    "schedules": "Learned schedules, a line for each seed",
+    "training": "log Z and effective sample size over training",
+}
+
+
+def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping[str, Any], out: Path) -> Path:
+    """Write the report.
+
+    Args:
+        results: the cells.
+        pictures: the figures as PNG, by what they show.
+        about: the command and the versions that made them.
+        out: the folder of the results.
+
+    Returns:
+        The path of the HTML file.
+    """
+    looked_at = figures.shown(results)
+    sections = [
+        "<h1>Annealed variational inference: Table 1</h1>",
+        "<p>A ring of eight Gaussians, sampled along a path of K densities with learned kernels. Paper: Stites, "
+        "Zimmermann et al., <cite>Learning Proposals for Probabilistic Programs with Inference Combinators</cite>, "
+        "UAI 2021.</p>",
+        f'<div class="wide">{_table([table.Row.of(result) for result in results])}</div>',
+        f"<p>{escape(table.CAPTION)} {escape(looked_at.cell.effort)}.</p>",
+        f"<h2>The inference program: {escape(looked_at.cell.method)}, K = {looked_at.cell.densities}</h2>",
+        f'<div class="wide">{diagram.svg(looked_at)}</div>',
+        *(_picture(name, path) for name, path in pictures.items()),
+        "<h2>How it was made</h2>",
+        f"<pre>{escape(about['command'])}</pre>",
+        f"<p>{about['seconds']:.0f} seconds, compilation included; {escape(about['machine'])}.</p>",
+        f"<p>{escape(', '.join(f'{name} {number}' for name, number in about['versions'].items()))}</p>",
+    ]
+    page = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        # Without an icon of its own, a browser would ask for one.
+        '<link rel="icon" href="data:,">\n'
+        f"<title>Table 1 by steelyard</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(sections)
+        + "\n</body>\n</html>\n"
+    )
+    return write(out / "report.html", page.encode())
+
+
+def _table(rows: Sequence[table.Row]) -> str:
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in table.HEADINGS)
+    body = []
+    for number, row in enumerate(rows):
+        first = ' class="first"' if number == 0 or rows[number - 1].method != row.method else ""
+        cells = "".join(_cell(text) for text in table.texts(row))
+        body.append(f"<tr{first}>{cells}</tr>")
+    return f'<table id="table1"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+
+
+def _cell(text: str) -> str:
+    kind = {table.AS_GOOD: ' class="good"', table.WORSE: ' class="worse"'}.get(text[-1:], "")
+    return f"<td{kind}>{escape(text)}</td>"
+
+
+def _picture(name: str, path: Path) -> str:
+    data = base64.b64encode(path.read_bytes()).decode()
+    caption = escape(CAPTIONS[name])
+    return f'<h2>{caption}</h2>\n<img id="{escape(name)}" alt="{caption}" src="data:image/png;base64,{data}">'

@@ -1,0 +1,148 @@
+"""`steelyard table1`: from settings to the table, the figures and the report."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import steelyard as sy
+from steelyard.experiments.annealing import cells, figures, methods, report, table
+from steelyard.experiments.annealing.cells import Result
+from steelyard.experiments.annealing.evaluation import evaluate
+from steelyard.experiments.annealing.settings import BATCHES, Cell
+from steelyard.experiments.annealing.train import History, train
+
+PACKAGES = ("steelyard", "jax", "jaxlib", "numpyro", "optax", "equinox", "numpy")
+
+
+class Plan(NamedTuple):
+    """Which part of the table to fill, and how; the defaults are the paper's."""
+
+    methods: Sequence[str] = tuple(methods.METHODS)
+    densities: Sequence[int] = (2, 4, 6, 8)
+    seeds: int = 10
+    steps: int = 20_000
+    budget: int = 288
+    batches: int = BATCHES
+
+    def cells(self) -> list[Cell]:
+        """Return the cells, in the order of the table.
+
+        Raises:
+            ArgumentError: a value makes no sense.
+        """
+        return [
+            Cell(method.name, k, self.seeds, self.steps, self.budget, batches=self.batches)
+            for method in methods.find(self.methods)
+            for k in sorted(set(self.densities))
+        ]
+
+
+PAPER = Plan().cells()[0].effort
+QUICK = Plan(methods=("AVO", "NVIR*"), densities=(8,), seeds=2, steps=3_000)
+
+
+def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
+    """Fill the table, print it, and write everything into a folder.
+
+    Args:
+        plan: which cells.
+        out: the folder; cells that are finished there are not computed again.
+        console: where to print.
+        command: the command line, for the report.
+
+    Returns:
+        The cells.
+
+    Raises:
+        ArgumentError: the plan makes no sense.
+        CheckpointError: a file of a finished cell is damaged.
+    """
+    begun = time.monotonic()
+    planned = plan.cells()
+    results = {cell: result for cell in planned if (result := cells.load(cell, out)) is not None}
+    if results:
+        console.print(f"{len(results)} of {len(planned)} cells are in {out} already.")
+    missing = [cell for cell in planned if cell not in results]
+    with _progress(missing, console) as progress:
+        for cell in missing:
+            results[cell] = _fill(cell, out, progress)
+    finished = [results[cell] for cell in planned]
+    rows = [table.Row.of(result) for result in finished]
+    console.print(table.printed(rows))
+    console.print(f"These cells: {planned[0].effort}. The paper's: {PAPER}.", highlight=False)
+    facts = about(command, finished)
+    pictures = figures.save(finished, out)
+    page = report.save(finished, pictures, facts, out)
+    for path in [*table.save(rows, facts, out), *pictures.values(), page]:
+        console.print(f"Written: {path}", soft_wrap=True)
+    console.print(f"{len(missing)} cells computed in {time.monotonic() - begun:.0f} seconds.")
+    return finished
+
+
+def about(command: str, results: Sequence[Result]) -> dict[str, Any]:
+    """Return what is to be known about a run, besides its numbers."""
+    return {
+        "command": command,
+        "settings": [result.cell.as_dict() for result in results],
+        "seconds": sum(result.seconds for result in results),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "machine": f"{platform.system()} {platform.machine()}, {len(jax.devices('cpu'))} CPU devices",
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+Report = Callable[[Cell, int, History | None], None]
+
+
+def _fill(cell: Cell, out: Path, report: Report) -> Result:
+    begun = time.monotonic()
+    report(cell, 0, None)
+    samplers, history = train(cell, lambda steps, history: report(cell, steps, history))
+    plain, resampled = (evaluate(cell, samplers, resampling=resampling) for resampling in (False, True))
+    if not np.all(np.isfinite([plain.log_z, resampled.log_z])):
+        raise sy.WeightError(f"{cell.method} at K = {cell.densities} went astray: its log Z is not finite.")
+    result = Result(cell, plain, resampled, time.monotonic() - begun, samplers, history)
+    cells.save(result, out)
+    return result
+
+
+@contextmanager
+def _progress(missing: Sequence[Cell], console: Console) -> Iterator[Report]:
+    """Show how far the whole table is; a step at K costs about K, since the loop over levels is what takes the time."""
+    total = sum(cell.steps * cell.densities for cell in missing)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    before: dict[Cell, int] = {}
+    for cell in missing:
+        before[cell] = sum(other.steps * other.densities for other in before)
+    with Progress(*columns, console=console, disable=not console.is_terminal, speed_estimate_period=120) as bar:
+        task = bar.add_task("", total=total)
+
+        def report(cell: Cell, steps: int, history: History | None) -> None:
+            name = f"{cell.method} K={cell.densities}"
+            if history is None and not console.is_terminal:
+                console.print(f"{name}: cell {list(before).index(cell) + 1} of {len(missing)}", highlight=False)
+            state = "compiling" if history is None else f"log Z {np.mean(history.log_z[:, -1]):.3f}"
+            bar.update(task, completed=before[cell] + steps * cell.densities, description=f"{name}, {state}")
+
+        yield report
