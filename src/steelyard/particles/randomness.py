@@ -19,6 +19,9 @@ from jaxtyping import Int, UInt32
 
 from steelyard.types import Key
 
+# A particle that draws so many numbers at once has them computed again where they are used, to save memory.
+WIDE = 16
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -84,8 +87,13 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 64:
         bits = (x0.astype(jnp.uint64) << jnp.uint64(32)) | x1.astype(jnp.uint64)
     else:
-        once = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
-        bits = jax.lax.rem(x0 ^ x1, jnp.broadcast_to(once, x0.shape)).astype(f"uint{bit_width}")
+        bits = x0 ^ x1
+        if bits.size < WIDE:
+            # XLA would compute the hash again in everything that uses the draw. What it takes for expensive, as a
+            # remainder by a number that it does not know, it keeps; this one changes a single value of 2^32.
+            divisor = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
+            bits = jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
+        bits = bits.astype(f"uint{bit_width}")
     return bits.reshape(shape)
 
 
