@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import jax
+import optax
 from rich.table import Table
 
 
@@ -80,6 +82,17 @@ def _loops(run: Callable[..., Any], args: tuple[Any, ...], seconds: float = 0.5)
 def _memory(compiled: Any) -> int:
     analysis = compiled.memory_analysis()
     return analysis.temp_size_in_bytes + analysis.output_size_in_bytes + analysis.argument_size_in_bytes
+
+
+def gradient_step(loss: Callable[..., Any], static: Any, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
+    """Return one training step on `loss(model, *args)`, whose arrays are apart from what is static in it."""
+
+    def update(parameters: Any, state: Any, *args: Any) -> Any:
+        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), *args))(parameters)
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state, value
+
+    return update
 
 
 def table(rows: list[Row]) -> Table:

@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import optax
 
 import steelyard as sy
-from benchmarks.measure import Row, compare
+from benchmarks.measure import Row, compare, gradient_step
 
 SWEEPS, PARTICLES, BATCH, CLUSTERS, POINTS = 5, 10, 20, 3, 60
 OPTIMIZER = optax.adam(2.5e-4)
@@ -135,17 +135,6 @@ def coix_loss(net: Networks, key: Any, xs: Any) -> Any:
     return losses(jax.random.split(key, BATCH), xs).mean()
 
 
-def step(loss: Any, static: Any) -> Any:
-    """A gradient step on a loss."""
-
-    def update(parameters: Any, state: Any, key: Any, xs: Any) -> Any:
-        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), key, xs))(parameters)
-        updates, state = OPTIMIZER.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, value
-
-    return update
-
-
 def simulate(key: Any) -> Any:
     """Return data sets from the prior."""
 
@@ -163,6 +152,9 @@ def run() -> list[Row]:
     """Compare a training step with coix."""
     parameters, static = eqx.partition(Networks(jax.random.key(0)), eqx.is_inexact_array)
     args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1), simulate(jax.random.key(2)))
-    contenders = {"steelyard": step(steelyard_loss, static), "coix": step(coix_loss, static)}
+    contenders = {
+        "steelyard": gradient_step(steelyard_loss, static, OPTIMIZER),
+        "coix": gradient_step(coix_loss, static, OPTIMIZER),
+    }
     task = f"amortized Gibbs, Gaussian mixture, {SWEEPS} sweeps"
     return [compare(task, contenders, args, "coix", compilations=2)]

@@ -15,7 +15,7 @@ import optax
 from jax.lax import stop_gradient
 
 import steelyard as sy
-from benchmarks.measure import Row, compare
+from benchmarks.measure import Row, compare, gradient_step
 from steelyard.experiments.annealing.model import CENTERS, VARIANCE, Kernel, Sampler, annealed
 
 DENSITIES, PARTICLES = 8, 36
@@ -132,17 +132,6 @@ def by_coix(*, rolled: bool) -> Any:
     return loss
 
 
-def step(loss: Any, static: Any) -> Any:
-    """A gradient step on a loss."""
-
-    def update(parameters: Any, state: Any, key: Any) -> Any:
-        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), key))(parameters)
-        updates, state = OPTIMIZER.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, value
-
-    return update
-
-
 def run() -> list[Row]:
     """Compare with hand-written JAX and with coix, rolled and unrolled; and a long path with a short one."""
     rows = []
@@ -155,7 +144,9 @@ def run() -> list[Row]:
         parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
         args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1))
         task = f"ring, K={DENSITIES}, {PARTICLES} particles, NVIR*, {name}"
-        rows.append(compare(task, {n: step(f, static) for n, f in losses.items()}, args, "hand-written JAX"))
+        rows.append(
+            compare(task, {n: gradient_step(f, static, OPTIMIZER) for n, f in losses.items()}, args, "hand-written JAX")
+        )
     return [*rows, lengths()]
 
 
@@ -165,7 +156,7 @@ def lengths() -> Row:
     def contender(densities: int) -> Any:
         parameters, static = eqx.partition(Sampler.start(jax.random.key(0), densities), eqx.is_inexact_array)
         state = OPTIMIZER.init(parameters)
-        return lambda key: step(steelyard_loss(1), static)(parameters, state, key)
+        return lambda key: gradient_step(steelyard_loss(1), static, OPTIMIZER)(parameters, state, key)
 
     contenders = {"K=512": contender(512), "K=8": contender(8)}
     return compare("ring, rolled, lengths of the path", contenders, (jax.random.key(1),), "K=8")

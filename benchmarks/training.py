@@ -14,7 +14,7 @@ import optax
 from numpyro.infer import TraceGraph_ELBO
 
 import steelyard as sy
-from benchmarks.measure import Row, compare
+from benchmarks.measure import Row, compare, gradient_step
 from examples.vae import CLUSTERS, EMBEDDING, METHODS, Autoencoder, simulate
 
 BATCH, PARTICLES = 50, 10
@@ -91,17 +91,6 @@ def numpyro_loss(net: Autoencoder, key: Any, xs: Any) -> Any:
     return elbo.loss(key, {}, lambda x: numpyro_model(net, x), lambda x: numpyro_guide(net, x), xs) / BATCH
 
 
-def step(loss: Any, static: Any) -> Any:
-    """A gradient step on a loss."""
-
-    def update(parameters: Any, state: Any, key: Any, xs: Any) -> Any:
-        value, gradients = jax.value_and_grad(lambda p: loss(eqx.combine(p, static), key, xs))(parameters)
-        updates, state = OPTIMIZER.update(gradients, state, parameters)
-        return optax.apply_updates(parameters, updates), state, value
-
-    return update
-
-
 def run() -> list[Row]:
     """Compare one step by svi and by rws with hand-written JAX, and by svi with NumPyro."""
     parameters, static = eqx.partition(Autoencoder(jax.random.key(0)), eqx.is_inexact_array)
@@ -109,6 +98,11 @@ def run() -> list[Row]:
     svi = {"steelyard": steelyard_loss("svi"), "NumPyro": numpyro_loss, "hand-written JAX": svi_by_hand}
     rws = {"steelyard": steelyard_loss("rws"), "hand-written JAX": rws_by_hand}
     return [
-        compare(f"VAE training step, {name}", {n: step(f, static) for n, f in losses.items()}, args, "hand-written JAX")
+        compare(
+            f"VAE training step, {name}",
+            {n: gradient_step(f, static, OPTIMIZER) for n, f in losses.items()},
+            args,
+            "hand-written JAX",
+        )
         for name, losses in (("svi", svi), ("rws", rws))
     ]

@@ -12,7 +12,7 @@ import steelyard as sy
 from tests.laws.comparison import assert_same, log_density, present, trace_of
 from tests.laws.strategies import Example, examples
 
-EXAMPLES = 100
+EXAMPLES = 150
 PARTICLES = 5  # more than the examples were drawn for: nothing is enumerated here
 
 
@@ -45,7 +45,7 @@ def test_engines_agree() -> None:
     law()
     print(seen)
     assert seen["all weights zero"] < EXAMPLES / 5
-    assert not [event for event in ("absent", "some weights zero", "resampled", "several levels") if not seen[event]]
+    assert not [event for event in ("absent", "some weights zero", "resampled", "several levels") if seen[event] < 3]
 
 
 def _evaluate(example: Example, seed: int, engine: Any, given: Any = None) -> sy.Evaluation | None:

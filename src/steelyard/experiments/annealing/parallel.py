@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -11,10 +12,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 def use_every_core() -> None:
     """Give JAX one CPU device for each core; to be called before JAX is used, and without effect afterwards."""
-    try:
+    # An error says that JAX runs already, with the devices that it has.
+    with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-    except RuntimeError:
-        pass  # JAX runs already, with the devices that it has.
 
 
 def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
