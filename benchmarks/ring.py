@@ -65,7 +65,8 @@ def _level(carry: Any, level: Any) -> Any:
     mean, scale = _moments(forward, x)
     new = mean + scale * jax.random.normal(k2, x.shape)
     log_before = _log_annealed(x, before)
-    log_q, log_r = _log_normal(new, mean, scale), _log_normal(x, *_moments(reverse, new))
+    log_q = _log_normal(new, stop_gradient(mean), stop_gradient(scale))
+    log_r = _log_normal(x, *_moments(reverse, new))
     log_v = _log_annealed(new, beta) + log_r - log_before - log_q
     w, wv = (stop_gradient(jax.nn.softmax(u)) for u in (log_w, log_w + log_v))
     average = stop_gradient(jnp.sum(w * -log_v))

@@ -13,7 +13,7 @@ from steelyard import objectives
 from steelyard.errors import ArgumentError
 from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
-from steelyard.language.variants import detach, prev
+from steelyard.language.variants import detach, prev, stick_the_landing
 from steelyard.semantics.levels import Objective
 
 Kernels: TypeAlias = tuple[Programmable, Programmable]
@@ -103,7 +103,8 @@ def nvi(
         q_k = propose(extend(p_k, prev(reverse_k)), move(forward_k, detach(resample(q_{k-1}))))
 
     Forward and reverse kernels learn, and so do the densities of the path. The last level is not resampled. With
-    `forward_kl` the forward kernels are detached too: that objective holds values fixed.
+    `reverse_kl` and `avo` the forward kernels are wrapped in `stick_the_landing`: what that leaves out is noise with
+    mean zero. With `forward_kl` they are detached: that objective holds values fixed.
 
     Args:
         path: the initial proposal, and the target programs; or a function that makes each of them.
@@ -121,7 +122,7 @@ def nvi(
         ArgumentError: there is not one pair of kernels for each target.
 
     References:
-        Zimmermann, Wu, Esmaeili and van de Meent (2021).
+        Zimmermann, Wu, Esmaeili and van de Meent (2021); Roeder, Wu and Duvenaud (2017).
 
     Example:
         >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
@@ -133,10 +134,16 @@ def nvi(
         [(5,), (5,)]
     """
 
+    variants = {
+        objectives.reverse_kl: stick_the_landing,
+        objectives.avo: stick_the_landing,
+        objectives.forward_kl: detach,
+    }
+    learning: Callable[[Programmable], Programmable] = variants.get(objective, lambda kernel: kernel)
+
     def level(q: Program, p: Programmable, forward: Programmable, reverse: Programmable) -> Program:
         before = resample(q, **options) if resampling else q
-        kernel = detach(forward) if objective is objectives.forward_kl else forward
-        return propose(extend(p, prev(reverse)), move(kernel, detach(before)), objective=objective)
+        return propose(extend(p, prev(reverse)), move(learning(forward), detach(before)), objective=objective)
 
     return _anneal(level, path, kernels, over, unroll)
 
