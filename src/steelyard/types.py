@@ -6,6 +6,7 @@ The particle axis is always the first axis of an array in an `Evaluation`, and i
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+import jax
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -40,3 +41,10 @@ class Distribution(Protocol):
     def sample(self) -> Callable[..., Any]: ...
 
     def log_prob(self, value: Any, /) -> Any: ...
+
+
+def stop_gradient(tree: Any, really: bool = True) -> Any:
+    """Return a tree whose arrays carry no gradient."""
+    if not really:
+        return tree
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)

@@ -1,16 +1,17 @@
 """What steelyard asks of a distribution: one draw, and the log density of one particle's value."""
 
 import inspect
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import validation_enabled
 from numpyro.distributions import CategoricalLogits, CategoricalProbs, constraints
-from numpyro.distributions.constraints import Constraint
 
 from steelyard.errors import AddressError, ArgumentError
-from steelyard.types import Distribution, Key
+from steelyard.types import Distribution, Key, stop_gradient
 
 # Supports that are checked one number at a time. The others (simplex, covariances, ...) hold only up to rounding,
 # so that checking them would reject good draws.
@@ -22,6 +23,7 @@ _ELEMENTWISE = (
     constraints.integer_interval,
     type(constraints.boolean),
 )
+_REAL = type(constraints.real)
 
 
 def check_distribution(distribution: Any, address: str, place: str) -> None:
@@ -60,10 +62,8 @@ def is_reparameterized(distribution: Any) -> bool:
 
 def log_prob(distribution: Distribution, value: Any) -> Any:
     """Return the log density of a value that this distribution drew: the sum of all that `log_prob` returns."""
-    density = distribution.log_prob(value)
-    if np.ndim(density) == 0:
-        return density
-    return density.sum()
+    with validation_enabled(False):
+        return _total(distribution.log_prob(value))
 
 
 def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
@@ -71,9 +71,11 @@ def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
 
     NumPyro's `log_prob` takes it for granted that the value is in the support: Uniform(0, 1) gives 2.0 density one.
     """
-    support = _elementwise(getattr(distribution, "support", None))
-    if support is None:
+    support = _base(distribution)
+    if isinstance(support, _REAL):
         return log_prob(distribution, value)
+    if not isinstance(support, _ELEMENTWISE):
+        return _total(distribution.log_prob(value))
     shape = getattr(distribution, "batch_shape", ()) + getattr(distribution, "event_shape", ())
     value = jnp.asarray(value)
     value = jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, shape))
@@ -97,7 +99,20 @@ def check_shape(distribution: Distribution, value: Any, address: str, place: str
         )
 
 
-def _elementwise(support: Any) -> Constraint[Any] | None:
+def without_gradient(distribution: Any) -> Any:
+    """Return the distribution with its parameters under `stop_gradient`."""
+    # A copy that JAX makes keeps NumPyro's checks for good, even where this module does without them.
+    with validation_enabled(False) if isinstance(_base(distribution), _REAL) else nullcontext():
+        return stop_gradient(distribution)
+
+
+def _total(density: Any) -> Any:
+    return density if np.ndim(density) == 0 else density.sum()
+
+
+def _base(distribution: Any) -> Any:
+    """Return the support of a distribution, for one of its numbers if they are independent."""
+    support = getattr(distribution, "support", None)
     while isinstance(support, constraints.independent):
         support = support.base_constraint
-    return support if isinstance(support, _ELEMENTWISE) else None
+    return support

@@ -18,10 +18,11 @@ from steelyard.language.distributions import (
     is_reparameterized,
     log_prob,
     log_prob_anywhere,
+    without_gradient,
 )
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
-from steelyard.types import Distribution, Mask, is_traced
+from steelyard.types import Distribution, Mask, is_traced, stop_gradient
 
 Draw = Callable[[int, str, Distribution], Any]
 
@@ -196,7 +197,7 @@ class State:
                 f"{self._place}: stick_the_landing stops the gradients of parameters, but {distribution!r} at "
                 f"{address!r} is not a pytree that shows them. Register it with jax.tree_util, or use NumPyro's."
             )
-        return stop_gradient(distribution)
+        return without_gradient(distribution)
 
     def _add_score(self, log_density: Any) -> None:
         self._score = log_density if self._score is None else self._score + log_density
@@ -224,13 +225,6 @@ def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, con
     s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks)
     value = f.f(s, *args)
     return Run(value, *s._maps(), s._score)
-
-
-def stop_gradient(tree: Any, really: bool = True) -> Any:
-    """Return a tree whose arrays carry no gradient."""
-    if not really:
-        return tree
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
 
 
 def _placeholder(distribution: Distribution) -> Any:

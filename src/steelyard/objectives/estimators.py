@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax.lax import stop_gradient
 
@@ -13,7 +14,19 @@ from steelyard.semantics.levels import Level, total_score
 
 def with_gradient_of(value: Any, surrogate: Any) -> Any:
     """Return a number that has this value, and the gradient of the surrogate."""
-    return stop_gradient(value) + surrogate - stop_gradient(surrogate)
+    value = stop_gradient(jnp.asarray(value))
+    return _with_gradient_of(value, jnp.asarray(surrogate, value.dtype))
+
+
+# Not value + surrogate - stop_gradient(surrogate): the surrogate would be computed, only to be subtracted again.
+@jax.custom_jvp
+def _with_gradient_of(value: Any, surrogate: Any) -> Any:
+    return value
+
+
+@_with_gradient_of.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[1]
 
 
 def normalized(log_weight: Any) -> Any:
@@ -30,8 +43,22 @@ def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> 
 
 
 def weighted_sum(weight: Any, terms: Any) -> Any:
-    """Return sum_l weight_l terms_l, in which a weight of zero counts for nothing, even of something infinite."""
+    """Return sum_l weight_l terms_l, in which a weight of zero counts for nothing, even of something infinite.
+
+    No gradient flows through the weights.
+    """
+    return _weighted_sum(weight, terms)
+
+
+# The gradient of each term is its weight: nothing has to be kept of the selection.
+@jax.custom_jvp
+def _weighted_sum(weight: Any, terms: Any) -> Any:
     return jnp.vdot(weight, jnp.where(weight == 0, 0.0, terms))
+
+
+@_weighted_sum.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return _weighted_sum(*primals), jnp.vdot(primals[0], tangents[1])
 
 
 def incoming(level: Level, one: Any) -> Any:

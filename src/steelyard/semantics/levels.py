@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from steelyard.language.programs import Propose, is_kernel
 from steelyard.language.rewrite import marginal, target
-from steelyard.language.state import stop_gradient
 from steelyard.maps import dom, log_product
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
-from steelyard.types import LogWeights
+from steelyard.types import LogWeights, stop_gradient
 
 if TYPE_CHECKING:
     from steelyard.semantics.engine import Engine

@@ -11,12 +11,12 @@ from steelyard.errors import LoopStructureError
 from steelyard.language.addresses import Previous
 from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program
 from steelyard.language.rewrite import target
-from steelyard.language.state import stop_gradient
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept
 from steelyard.semantics.values import Values
+from steelyard.types import stop_gradient
 
 
 class Step(NamedTuple):
@@ -90,11 +90,12 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     first = jax.tree.map(lambda x: x[0], q.xs)
     index = jnp.arange(e0.particles)
 
-    sources = []
+    sources, repeats = [], []
 
     def step(e: Evaluation, arguments: Values, x: Any) -> Step:
         done, source = advance(engine, q, x, e, arguments)
         sources.append(source)
+        repeats.append(_Repeats.of(done.evaluation))
         return done
 
     # Traced once to see what a step leaves, and how many keys it uses.
@@ -103,12 +104,14 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     resamples = after.ancestors is not None
     carried = _alike(carried, after.evaluation, engine.one)
     _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
+    once = _Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()
     source = _source(e0, c0)
     lasting = source if source == sources[0] else None
 
     def body(carry: Any, now: Any) -> Any:
         (e, own, score, cumulative), (number, x) = carry, now
+        e = once.restore(e)
         mine = replace(arguments.with_varying(own), score=score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
@@ -118,18 +121,53 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         if resamples:
             cumulative = take(cumulative, done.ancestors)
         record = done.levels, done.kept, done.ancestors if q.keep is not None else None
-        return (new, done.arguments.varying(), done.arguments.score, cumulative), record
+        return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
-    carry = carried, arguments.varying(), arguments.score, index if resamples else None
+    carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
         body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )
     engine.skip(q.length * keys)
+    last = once.restore(last)
     kept = None
     if q.keep is not None:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
         kept = Kept({a: e0.trace[a] for a in q.keep}, values, steps, index)
     return finish(q, e0, last, levels, cumulative, kept)
+
+
+class _Repeats(NamedTuple):
+    """Which arrays are in an evaluation more than once: a value is often the value of a variable."""
+
+    structure: Any
+    first: tuple[int, ...]
+
+    @classmethod
+    def of(cls, e: Evaluation) -> "_Repeats":
+        leaves, structure = jax.tree.flatten(e)
+        return cls(structure, _first([id(leaf) for leaf in leaves]))
+
+    def common(self, other: "_Repeats") -> "_Repeats":
+        """Return what is repeated in both."""
+        if len(self.first) != len(other.first):
+            return _Repeats(self.structure, tuple(range(len(self.first))))
+        return _Repeats(self.structure, _first([*zip(self.first, other.first, strict=True)]))
+
+    def remove(self, e: Evaluation) -> list[Any]:
+        """Return each array once."""
+        return [leaf for i, leaf in enumerate(jax.tree.leaves(e)) if self.first[i] == i]
+
+    def restore(self, arrays: list[Any]) -> Evaluation:
+        """Return the evaluation of these arrays."""
+        once = iter(arrays)
+        leaves: list[Any] = []
+        for i, first in enumerate(self.first):
+            leaves.append(next(once) if first == i else leaves[first])
+        return jax.tree.unflatten(self.structure, leaves)
+
+
+def _first(items: list[Any]) -> tuple[int, ...]:
+    return tuple(map(items.index, items))
 
 
 def _carry(e: Evaluation, q: Scan) -> Evaluation:

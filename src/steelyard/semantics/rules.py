@@ -32,7 +32,6 @@ from steelyard.language.programs import (
     is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.language.state import stop_gradient
 from steelyard.maps import Map, dom, log_product, select
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
@@ -42,6 +41,7 @@ from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.levels import Fixed, Level, total_score
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import older, renamed, under, younger
+from steelyard.types import stop_gradient
 
 # Weights that are equal up to rounding have all of the effective sample size.
 ROUNDING = 1e-5
