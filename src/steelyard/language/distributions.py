@@ -1,17 +1,15 @@
-"""What steelyard asks of a distribution: one draw, and the log density of one particle's value."""
+"""What steelyard asks of a distribution: the log density of one particle's value."""
 
-import inspect
 from contextlib import nullcontext
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import validation_enabled
-from numpyro.distributions import CategoricalLogits, CategoricalProbs, constraints
+from numpyro.distributions import constraints
 
 from steelyard.errors import AddressError, ArgumentError
-from steelyard.types import Distribution, Key, stop_gradient
+from steelyard.types import Distribution, stop_gradient
 
 # Supports that are checked one number at a time. The others (simplex, covariances, ...) hold only up to rounding,
 # so that checking them would reject good draws.
@@ -34,23 +32,6 @@ def check_distribution(distribution: Any, address: str, place: str) -> None:
             f"A distribution has sample(key), or sample(seed=key), and log_prob(value); "
             f"NumPyro's do: numpyro.distributions.Normal(0.0, 1.0)."
         )
-
-
-def draw(distribution: Distribution, key: Key) -> Any:
-    """Draw one value."""
-    if isinstance(distribution, CategoricalProbs | CategoricalLogits):
-        return _categorical(distribution, key)
-    if "seed" in inspect.signature(distribution.sample).parameters:
-        return distribution.sample(seed=key)
-    return distribution.sample(key)
-
-
-def _categorical(distribution: CategoricalProbs | CategoricalLogits, key: Key) -> Any:
-    """Draw by inverting the distribution function: one random number in place of one for each category."""
-    probabilities: Any = distribution.probs
-    cdf = jnp.cumsum(probabilities, axis=-1)
-    position = cdf[..., -1] * jax.random.uniform(key, distribution.batch_shape)
-    return jnp.sum(cdf[..., :-1] <= position[..., None], axis=-1)
 
 
 def is_reparameterized(distribution: Any) -> bool:

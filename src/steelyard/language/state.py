@@ -14,12 +14,12 @@ from steelyard.language.addresses import check_address
 from steelyard.language.distributions import (
     check_distribution,
     check_shape,
-    draw,
     is_reparameterized,
     log_prob,
     log_prob_anywhere,
     without_gradient,
 )
+from steelyard.language.draws import draw
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import Literal
 
-from steelyard.language.distributions import draw as draw_one
+from steelyard.language.draws import draw as draw_one
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.language.distributions import draw
+from steelyard.language.draws import draw
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map

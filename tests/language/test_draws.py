@@ -1,0 +1,77 @@
+"""Draws that are made here, next to the distributions that they are of."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import scipy.special
+import scipy.stats
+
+from steelyard.language.draws import draw
+from steelyard.particles.randomness import particle_key, scattered
+
+WORDS = scattered(jax.random.key(3))
+
+
+def draws(distribution: Any, particles: int) -> Any:
+    return jax.vmap(lambda l: draw(distribution, particle_key(WORDS, l)))(jnp.arange(particles))
+
+
+@pytest.mark.parametrize("concentration", [0.2, 0.7, 1.0, 2.5, 40.0, 1e4])
+def test_gammas_are_distributed_as_gammas(concentration: float) -> None:
+    values = np.asarray(draws(dist.Gamma(concentration, 3.0), 20_000), float)
+    assert scipy.stats.kstest(values, scipy.stats.gamma(concentration, scale=1 / 3.0).cdf).pvalue > 1e-3
+
+
+def test_gammas_of_many_parameters_are_independent() -> None:
+    concentration = jnp.array([[0.4, 6.0, 1.0], [20.0, 0.9, 3.0]])
+    values = np.asarray(draws(dist.Gamma(concentration, jnp.array([1.0, 2.0, 0.5])).to_event(2), 20_000))
+    assert values.shape == (20_000, 2, 3)
+    for (i, j), a in np.ndenumerate(np.asarray(concentration)):
+        exact = scipy.stats.gamma(a, scale=1 / [1.0, 2.0, 0.5][j])
+        assert scipy.stats.kstest(values[:, i, j], exact.cdf).pvalue > 1e-3
+    between = np.corrcoef(values.reshape(20_000, 6).T) - np.eye(6)
+    assert np.abs(between).max() < 4.5 / np.sqrt(20_000)
+
+
+@pytest.mark.parametrize("concentration", [0.6, 1.0, 4.0])
+def test_the_gradient_of_a_gamma_moves_its_quantiles(concentration: float) -> None:
+    """A draw is the quantile function at a fixed level: its derivative by the concentration is known."""
+    key = particle_key(WORDS, 5)
+    value, gradient = jax.value_and_grad(lambda a: draw(dist.Gamma(a, 1.0), key))(concentration)
+    level = scipy.special.gammainc(concentration, float(value))
+    step = 1e-4
+    after, before = (scipy.special.gammaincinv(concentration + h, level) for h in (step, -step))
+    np.testing.assert_allclose(gradient, (after - before) / (2 * step), rtol=1e-2)
+
+
+def test_a_gamma_scales_with_its_rate() -> None:
+    key = particle_key(WORDS, 2)
+    value, gradient = jax.value_and_grad(lambda r: draw(dist.Gamma(3.0, r), key))(2.0)
+    np.testing.assert_allclose(gradient, -value / 2.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("concentration", [0.0, -1.0, jnp.inf, jnp.nan])
+def test_a_concentration_that_is_none_gives_no_number(concentration: float) -> None:
+    """And above all it ends."""
+    with dist.distribution.validation_enabled(False):
+        assert bool(jnp.isnan(draw(dist.Gamma(concentration, 1.0), particle_key(WORDS, 0))))
+
+
+def test_a_chi_squared_is_a_gamma() -> None:
+    values = np.asarray(draws(dist.Chi2(5.0), 20_000), float)
+    assert scipy.stats.kstest(values, scipy.stats.chi2(5.0).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("by", ["probs", "logits"])
+def test_categories_come_as_often_as_their_probabilities(by: str) -> None:
+    probabilities = np.array([0.5, 0.0, 0.2, 0.3])
+    parameters = jnp.log(probabilities + 1e-30) if by == "logits" else jnp.asarray(probabilities)
+    values = draws(dist.Categorical(**{by: parameters}), 40_000)
+    counts = np.bincount(np.asarray(values), minlength=4)
+    assert counts[1] == 0
+    possible = probabilities > 0
+    assert scipy.stats.chisquare(counts[possible], 40_000 * probabilities[possible]).pvalue > 1e-3
