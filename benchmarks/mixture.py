@@ -21,19 +21,33 @@ OPTIMIZER = optax.adam(2.5e-4)
 PRIOR = {"mean": 0.0, "pseudo_points": 0.1, "shape": 2.0, "rate": 2.0}
 
 
+class Dense(eqx.Module):
+    """A layer for rows, as in the earlier library's example."""
+
+    weight: Any
+    bias: Any
+
+    def __init__(self, inputs: int, outputs: int, key: Any) -> None:
+        self.weight = jax.random.normal(key, (inputs, outputs)) / jnp.sqrt(inputs)
+        self.bias = jnp.zeros(outputs)
+
+    def __call__(self, x: Any) -> Any:
+        return x @ self.weight + self.bias
+
+
 class Statistics(eqx.Module):
     """Neural sufficient statistics of a block of points, and the conjugate posterior that they give."""
 
-    point: eqx.nn.Linear
-    weight: eqx.nn.Linear
+    point: Dense
+    weight: Dense
 
     def __init__(self, inputs: int, key: Any) -> None:
         k1, k2 = jax.random.split(key)
-        self.point, self.weight = eqx.nn.Linear(inputs, 2, key=k1), eqx.nn.Linear(inputs, CLUSTERS, key=k2)
+        self.point, self.weight = Dense(inputs, 2, k1), Dense(inputs, CLUSTERS, k2)
 
     def __call__(self, x: Any) -> tuple[Any, Any, Any, Any]:
-        points = jax.vmap(self.point)(x)[:, None, :]
-        weights = jax.nn.softmax(jax.vmap(self.weight)(x))[:, :, None]
+        points = self.point(x)[:, None, :]
+        weights = jax.nn.softmax(self.weight(x))[:, :, None]
         number, first, second = weights.sum(0), (weights * points).sum(0), (weights * points**2).sum(0)
         mean, pseudo = PRIOR["mean"], PRIOR["pseudo_points"]
         shape = PRIOR["shape"] + 0.5 * number
@@ -47,17 +61,18 @@ class Networks(eqx.Module):
 
     initial: Statistics
     block: Statistics
-    assign: eqx.nn.MLP
+    hidden: Dense
+    assign: Dense
 
     def __init__(self, key: Any) -> None:
-        k1, k2, k3 = jax.random.split(key, 3)
-        self.initial, self.block = Statistics(2, k1), Statistics(2 + CLUSTERS, k2)
-        self.assign = eqx.nn.MLP(6, 1, 32, 1, activation=jnp.tanh, key=k3)
+        keys = jax.random.split(key, 4)
+        self.initial, self.block = Statistics(2, keys[0]), Statistics(2 + CLUSTERS, keys[1])
+        self.hidden, self.assign = Dense(6, 32, keys[2]), Dense(32, 1, keys[3])
 
     def logits(self, x: Any, mean: Any, precision: Any) -> Any:
         """Return the logits of each point's cluster."""
-        one = lambda a, m, t: self.assign(jnp.concatenate([a, m, t]))[0]  # noqa: E731
-        return jax.vmap(jax.vmap(one, (None, 0, 0)), (0, None, None))(x, mean, precision)
+        pairs = (jnp.broadcast_to(a, (len(x), CLUSTERS, 2)) for a in (x[:, None], mean[None], precision[None]))
+        return self.assign(jnp.tanh(self.hidden(jnp.concatenate([*pairs], axis=-1))))[..., 0]
 
 
 def program(net: Networks, x: Any) -> Any:
@@ -87,7 +102,7 @@ def program(net: Networks, x: Any) -> Any:
         mean, precision, _ = value
         return mean, precision, s.sample("c", dist.Categorical(logits=net.logits(x, mean, precision)))
 
-    return sy.algorithms.apg(target, initial, [update_block, update_c], SWEEPS)
+    return sy.algorithms.apg(target, initial, [update_block, update_c], SWEEPS, unroll=SWEEPS)
 
 
 def steelyard_loss(net: Networks, key: Any, xs: Any) -> Any:

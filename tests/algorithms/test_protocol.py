@@ -57,7 +57,8 @@ def as_arrays(params: Params) -> Params:
 
 def assert_same_particles(outs: list[sy.Evaluation]) -> None:
     for out in outs[1:]:
-        np.testing.assert_array_equal(out.log_weight, outs[0].log_weight)
+        # Two programs are compiled to different code, which may round the last digit differently.
+        np.testing.assert_allclose(out.log_weight, outs[0].log_weight, rtol=3e-7)
         for address in outs[0].trace:
             np.testing.assert_array_equal(out.trace[address], outs[0].trace[address])
 

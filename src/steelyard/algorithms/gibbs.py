@@ -10,7 +10,13 @@ from steelyard.language.variants import detach, prev
 
 
 def gibbs(
-    target: Programmable, initial: Programmable, kernels: Sequence[Programmable], sweeps: int, **options: Any
+    target: Programmable,
+    initial: Programmable,
+    kernels: Sequence[Programmable],
+    sweeps: int,
+    *,
+    unroll: int = 1,
+    **options: Any,
 ) -> Program:
     """Population Gibbs sampling, the paper's `pop_gibbs`.
 
@@ -22,6 +28,7 @@ def gibbs(
         initial: a program that proposes the first particles.
         kernels: programs `kernel(s, value_of_target)`, which sample a block of variables anew.
         sweeps: how often to go through the kernels.
+        unroll: as for `scan`.
         **options: `method` and `threshold` of `resample`.
 
     Returns:
@@ -45,11 +52,17 @@ def gibbs(
             q = propose(extend(target, prev(kernel)), move(kernel, resample(q, **options)))
         return q
 
-    return scan(sweep, propose(target, initial), None, length=sweeps)
+    return scan(sweep, propose(target, initial), None, length=sweeps, unroll=unroll)
 
 
 def apg(
-    target: Programmable, initial: Programmable, kernels: Sequence[Programmable], sweeps: int, **options: Any
+    target: Programmable,
+    initial: Programmable,
+    kernels: Sequence[Programmable],
+    sweeps: int,
+    *,
+    unroll: int = 1,
+    **options: Any,
 ) -> Program:
     """Amortized population Gibbs: population Gibbs sampling, trained with wake updates at every level.
 
@@ -58,6 +71,7 @@ def apg(
         initial: a program that proposes the first particles.
         kernels: programs `kernel(s, value_of_target)`, which sample a block of variables anew.
         sweeps: how often to go through the kernels.
+        unroll: as for `scan`.
         **options: `method` and `threshold` of `resample`.
 
     Returns:
@@ -81,4 +95,4 @@ def apg(
             q = propose(extend(target, prev(kernel)), move(detach(kernel), before), objective=objectives.apg)
         return q
 
-    return scan(sweep, propose(target, detach(initial), objective=objectives.apg), None, length=sweeps)
+    return scan(sweep, propose(target, detach(initial), objective=objectives.apg), None, length=sweeps, unroll=unroll)

@@ -15,6 +15,7 @@ from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept
+from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values
 from steelyard.types import stop_gradient
 
@@ -125,7 +126,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
-        body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
+        without_repetition(body), carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )
     engine.skip(q.length * keys)
     last = once.restore(last)
