@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.experiments.annealing.settings import Cell
-from steelyard.experiments.annealing.train import HASTE, History, start, train
+from steelyard.experiments.annealing.train import HASTE, History, Pace, start, train
 from tests.experiments.conftest import Made
 
 CELL = Cell("NVIR*", 3, 2, 3, 12, batches=2)
@@ -46,3 +46,25 @@ def test_training_is_the_same_again_and_goes_on_in_windows(made: Made) -> None:
     assert [steps for steps, _ in reports] == [3, 100, 150]
     assert longer.log_z.shape == (2, 2)
     assert history.log_z.shape == (2, 1)
+
+
+def test_a_learning_rate_that_decays_ends_at_zero() -> None:
+    def rates(*, decays: bool) -> list[float]:
+        pace = Pace(*map(jnp.asarray, (True, 5e-3, decays, 200)))
+        return [float(pace.rate(jnp.asarray(step))) for step in (0, 50, 100, 199)]
+
+    np.testing.assert_allclose(rates(decays=False), [5e-3] * 4, rtol=1e-6)
+    found = rates(decays=True)
+    np.testing.assert_allclose(found[:3], [5e-3, 5e-3 * (0.5 + 0.5 * np.sqrt(0.5)), 2.5e-3], rtol=1e-5)
+    assert 0 < found[3] < 1e-6
+
+
+def test_the_learning_rate_is_the_method_s() -> None:
+    """After one step of Adam every parameter with a gradient has moved by the learning rate."""
+    moved = {}
+    for method in ("NVIR*", "NVIR*+"):
+        cell = replace(CELL, method=method, steps=1)
+        samplers, _ = train(cell)
+        before = jax.jit(jax.vmap(lambda seed: start(seed, 3)), compiler_options=HASTE)(jnp.arange(2))
+        moved[method] = np.abs(np.asarray(samplers.logits) - np.asarray(before.logits)).max()
+    np.testing.assert_allclose([moved["NVIR*"], moved["NVIR*+"]], [1e-3, 5e-3], rtol=1e-2)

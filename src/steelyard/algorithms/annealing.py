@@ -134,12 +134,11 @@ def nvi(
         [(5,), (5,)]
     """
 
-    variants = {
-        objectives.reverse_kl: stick_the_landing,
-        objectives.avo: stick_the_landing,
-        objectives.forward_kl: detach,
-    }
-    learning: Callable[[Programmable], Programmable] = variants.get(objective, lambda kernel: kernel)
+    def learning(kernel: Programmable) -> Programmable:
+        if objective is objectives.forward_kl:
+            return detach(kernel)
+        pathwise = objective is objectives.reverse_kl or objective is objectives.avo
+        return stick_the_landing(kernel) if pathwise else kernel
 
     def level(q: Program, p: Programmable, forward: Programmable, reverse: Programmable) -> Program:
         before = resample(q, **options) if resampling else q

@@ -12,13 +12,14 @@ from steelyard.types import Distribution, Key
 
 def draw(distribution: Distribution, key: Key) -> Any:
     """Draw one value."""
-    while isinstance(distribution, Independent):
-        distribution = distribution.base_dist
-    if isinstance(distribution, CategoricalProbs | CategoricalLogits):
-        return _categorical(distribution, key)
-    if isinstance(distribution, Gamma):
-        concentration = jnp.broadcast_to(distribution.concentration, distribution.batch_shape)
-        return _gamma(key, jnp.asarray(concentration, float)) / distribution.rate
+    base: Any = distribution
+    while isinstance(base, Independent):
+        base = base.base_dist
+    if isinstance(base, CategoricalProbs | CategoricalLogits):
+        return _categorical(base, key)
+    if isinstance(base, Gamma):
+        concentration: Any = base.concentration
+        return _gamma(key, jnp.broadcast_to(jnp.asarray(concentration, float), base.batch_shape)) / base.rate
     if "seed" in inspect.signature(distribution.sample).parameters:
         return distribution.sample(seed=key)
     return distribution.sample(key)
@@ -71,4 +72,5 @@ def _with_implicit_gradient(drawn: Any, concentration: Any) -> Any:
 @_with_implicit_gradient.defjvp
 def _(primals: Any, tangents: Any) -> Any:
     drawn, concentration = primals
-    return drawn, jax.lax.random_gamma_grad(concentration, drawn) * tangents[1]
+    slope: Any = jax.lax.random_gamma_grad(concentration, drawn)  # pyright: ignore[reportCallIssue]
+    return drawn, slope * tangents[1]

@@ -13,21 +13,26 @@ class Method:
     """A row of the table.
 
     Attributes:
-        name: as in the paper; a star stands for a learned schedule, an R for resampling.
+        name: as in the paper; a star stands for a learned schedule, an R for resampling, a plus for a learning rate
+            that is higher at first and decays.
         resampling: whether training resamples between levels.
         learned: whether the schedule is learned.
         objective: what every level minimises.
+        learning_rate: Adam's.
+        decays: whether the learning rate decays to zero, as a cosine.
     """
 
     name: str
     resampling: bool
     learned: bool
     objective: Any
+    learning_rate: float = 1e-3
+    decays: bool = False
 
     @property
     def slug(self) -> str:
         """The name, fit for the name of a file."""
-        return self.name.lower().replace("*", "-star")
+        return self.name.lower().replace("*", "-star").replace("+", "-plus")
 
 
 METHODS = {
@@ -38,6 +43,15 @@ METHODS = {
         Method("NVIR", resampling=True, learned=False, objective=sy.objectives.reverse_kl),
         Method("NVI*", resampling=False, learned=True, objective=sy.objectives.reverse_kl),
         Method("NVIR*", resampling=True, learned=True, objective=sy.objectives.reverse_kl),
+        # Not in the paper.
+        Method(
+            "NVIR*+",
+            resampling=True,
+            learned=True,
+            objective=sy.objectives.reverse_kl,
+            learning_rate=5e-3,
+            decays=True,
+        ),
     )
 }
 

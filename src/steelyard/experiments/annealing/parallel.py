@@ -9,6 +9,9 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+# Each device has a core of its own: threads for single operations would only get in each other's way.
+ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+
 
 def use_every_core() -> None:
     """Give JAX one CPU device for each core; to be called before JAX is used, and without effect afterwards."""
@@ -37,7 +40,7 @@ def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
     split, whole = PartitionSpec("seeds"), PartitionSpec()
     # The check is of communication between devices, and there is none.
     spread = jax.shard_map(share, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
-    compiled = jax.jit(spread)
+    compiled = jax.jit(spread, compiler_options=ONE_THREAD)
 
     def call(xs: Any, *shared: Any) -> Any:
         # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.

@@ -51,7 +51,8 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
         *(_picture(name, path) for name, path in pictures.items()),
         "<h2>How it was made</h2>",
         f"<pre>{escape(about['command'])}</pre>",
-        f"<p>{about['seconds']:.0f} seconds, compilation included; {escape(about['machine'])}.</p>",
+        f"<p>{about['seconds']:.0f} seconds, {about['seconds_of_the_paper']:.0f} of them for methods of the paper, "
+        f"compilation included; {escape(about['machine'])}. {escape(table.PEERS)}</p>",
         f"<p>{escape(', '.join(f'{name} {number}' for name, number in about['versions'].items()))}</p>",
     ]
     page = (

@@ -6,7 +6,7 @@ from typing import Any
 import steelyard as sy
 from steelyard.experiments.annealing.methods import METHODS, Method
 
-SAMPLES, BATCHES, LEARNING_RATE = 1_000, 100, 1e-3
+SAMPLES, BATCHES = 1_000, 100
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class Cell:
         budget: K times the number of particles in training.
         samples: the particles of a batch at test time.
         batches: over how many batches the metrics are averaged.
-        learning_rate: Adam's.
     """
 
     method: str
@@ -31,7 +30,6 @@ class Cell:
     budget: int
     samples: int = SAMPLES
     batches: int = BATCHES
-    learning_rate: float = LEARNING_RATE
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -64,7 +62,7 @@ class Cell:
         """A name for the cell's files, with all settings in it."""
         return (
             f"{self.kind.slug}_K{self.densities}_seeds{self.seeds}_steps{self.steps}_budget{self.budget}"
-            f"_test{self.batches}x{self.samples}_rate{self.learning_rate:g}"
+            f"_test{self.batches}x{self.samples}_rate{self.kind.learning_rate:g}"
         )
 
     @property
@@ -74,4 +72,4 @@ class Cell:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
-        return asdict(self)
+        return asdict(self) | {"learning_rate": self.kind.learning_rate}

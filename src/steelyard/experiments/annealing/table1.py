@@ -84,7 +84,7 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
     page = report.save(finished, pictures, facts, out)
     for path in [*table.save(rows, facts, out), *pictures.values(), page]:
         console.print(f"Written: {path}", soft_wrap=True)
-    console.print(f"{len(missing)} cells computed in {time.monotonic() - begun:.0f} seconds.")
+    console.print(f"{len(missing)} cells computed in {time.monotonic() - begun:.0f} seconds. {table.PEERS}")
     return finished
 
 
@@ -94,6 +94,7 @@ def about(command: str, results: Sequence[Result]) -> dict[str, Any]:
         "command": command,
         "settings": [result.cell.as_dict() for result in results],
         "seconds": sum(result.seconds for result in results),
+        "seconds_of_the_paper": sum(result.seconds for result in results if result.cell.method in table.PAPER_ESS),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "machine": f"{platform.system()} {platform.machine()}, {len(jax.devices('cpu'))} CPU devices",
     }

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 import steelyard as sy
 from steelyard.experiments.annealing.methods import Method, program
@@ -19,6 +19,7 @@ from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 
 WINDOW = 100
+ADAM = optax.scale_by_adam()
 # For what runs once: a compiler that takes its time would take ten times longer than the program.
 HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -30,6 +31,20 @@ class History(NamedTuple):
     log_z: Float[np.ndarray, "seeds windows"]
     ess: Float[np.ndarray, "seeds windows"]
     skipped: Float[np.ndarray, "seeds windows"]
+
+
+class Pace(NamedTuple):
+    """Whether the schedule learns, and how fast everything does."""
+
+    learned: Bool[Array, ""]
+    learning_rate: Float[Array, ""]
+    decays: Bool[Array, ""]
+    steps: Int[Array, ""]
+
+    def rate(self, step: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the learning rate of a step: constant, or half a wave of a cosine."""
+        left = 0.5 + 0.5 * jnp.cos(jnp.pi * step / self.steps)
+        return self.learning_rate * jnp.where(self.decays, left, 1.0)
 
 
 class Run(NamedTuple):
@@ -51,13 +66,16 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    runs = _start(cell.densities, cell.learning_rate)(jnp.arange(cell.seeds))
-    # A schedule that stays as it is has a gradient of zero: methods that differ in nothing else are compiled once.
-    advance = _advance(replace(cell.kind, name="", learned=True), cell.particles, cell.seeds, cell.learning_rate)
+    method = cell.kind
+    runs = _start(cell.densities)(jnp.arange(cell.seeds))
+    # What can be told to a compiled program is no part of it: methods that differ in nothing else are compiled once.
+    alike = replace(method, name="", learned=True, learning_rate=0.0, decays=False)
+    advance = _advance(alike, cell.particles, cell.seeds)
+    pace = Pace(*map(jnp.asarray, (method.learned, method.learning_rate, method.decays, cell.steps)))
     windows = []
     for done in range(0, cell.steps, WINDOW):
         count = min(WINDOW, cell.steps - done)
-        runs, window = advance(runs, jnp.asarray(count), jnp.asarray(cell.kind.learned))
+        runs, window = advance(runs, jnp.asarray(count), pace)
         windows.append(np.asarray(window))
         report(done + count, _history(windows))
     return runs.sampler, _history(windows)
@@ -73,18 +91,14 @@ def _history(windows: Sequence[np.ndarray]) -> History:
 
 
 @lru_cache
-def _start(densities: int, learning_rate: float) -> Callable[[Any], Run]:
+def _start(densities: int) -> Callable[[Any], Run]:
     """Return a compiled function of the seeds."""
 
     def run(seed: Any) -> Run:
         sampler, key = start(seed, densities), jax.random.fold_in(jax.random.key(seed), 1)
-        return Run(sampler, _optimizer(learning_rate).init(_parameters(sampler)[0]), key, jnp.zeros((), int))
+        return Run(sampler, ADAM.init(_parameters(sampler)[0]), key, jnp.zeros((), int))
 
     return jax.jit(jax.vmap(run), compiler_options=HASTE)
-
-
-def _optimizer(learning_rate: float) -> optax.GradientTransformation:
-    return optax.adam(learning_rate)
 
 
 def _parameters(sampler: Sampler) -> tuple[Any, Any]:
@@ -92,21 +106,21 @@ def _parameters(sampler: Sampler) -> tuple[Any, Any]:
 
 
 @lru_cache
-def _advance(method: Method, particles: int, seeds: int, learning_rate: float) -> Callable[..., Any]:
+def _advance(method: Method, particles: int, seeds: int) -> Callable[..., Any]:
     """Return a compiled function that trains every seed for a number of steps, and averages what it sees."""
-    optimizer = _optimizer(learning_rate)
 
     def loss(parameters: Any, rest: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
         q = program(method, eqx.combine(parameters, rest), resampling=method.resampling)
         out = sy.evaluate(q, key, particles=particles)
         return out.loss, (out.log_z, out.ess)
 
-    def update(run: Run, learned: Any) -> tuple[Run, Float[Array, "4"]]:
+    def update(run: Run, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
         parameters, rest = _parameters(run.sampler)
         key = jax.random.fold_in(run.key, run.step)
         (value, (log_z, ess)), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, rest, key)
-        gradient = gradient._replace(logits=jnp.where(learned, gradient.logits, 0.0))
-        updates, state = optimizer.update(gradient, run.state, parameters)
+        gradient = gradient._replace(logits=jnp.where(pace.learned, gradient.logits, 0.0))
+        updates, state = ADAM.update(gradient, run.state, parameters)
+        updates = optax.tree.scale(-pace.rate(run.step), updates)
         # A gradient that is not finite would spoil the parameters for good: such a step is left out.
         fine = jnp.isfinite(optax.tree.norm(gradient))
         after, before = (optax.apply_updates(parameters, updates), state), (parameters, run.state)
@@ -114,9 +128,9 @@ def _advance(method: Method, particles: int, seeds: int, learning_rate: float) -
         sampler: Any = eqx.combine(parameters, rest)
         return Run(sampler, state, run.key, run.step + 1), jnp.stack([value, log_z, ess, 1.0 - fine])
 
-    def advance(run: Run, count: Any, learned: Any) -> tuple[Run, Float[Array, "4"]]:
+    def advance(run: Run, count: Any, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
         def step(_: Any, carry: tuple[Run, Float[Array, "4"]]) -> tuple[Run, Float[Array, "4"]]:
-            run, seen = update(carry[0], learned)
+            run, seen = update(carry[0], pace)
             return run, carry[1] + seen
 
         run, total = jax.lax.fori_loop(0, count, step, (run, jnp.zeros(4)))
