@@ -1,7 +1,5 @@
 """10,000 small training steps: `sy.train` next to one hand-written `lax.scan` over them."""
 
-import statistics
-import time
 from typing import Any
 
 import jax
@@ -10,9 +8,9 @@ import numpyro.distributions as dist
 import optax
 
 import steelyard as sy
-from benchmarks.measure import Cost, Row
+from benchmarks.measure import Row, compare_training
 
-STEPS, FEW, PARTICLES, REPEATS = 10_000, 100, 1000, 5
+STEPS, PARTICLES = 10_000, 1000
 OPTIMIZER = optax.adam(1e-3)
 START = {"location": jnp.zeros(8), "log_scale": jnp.zeros(8)}
 TARGET = jnp.linspace(-1.0, 2.0, 8)
@@ -51,17 +49,6 @@ def by_hand(key: Any, steps: int) -> Any:
 
 
 def run() -> list[Row]:
-    """Time whole runs of many and of few steps; the difference is the steps, without compilation."""
+    """Compare whole runs."""
     contenders = {"sy.train": by_sy_train, "hand-written lax.scan": by_hand}
-    times: dict[str, dict[int, list[float]]] = {name: {FEW: [], FEW + STEPS: []} for name in contenders}
-    for repeat in range(REPEATS):
-        for name, contender in contenders.items():
-            for steps in times[name]:
-                jax.clear_caches()
-                start = time.perf_counter()
-                jax.block_until_ready(contender(jax.random.key(repeat), steps))
-                times[name][steps].append(time.perf_counter() - start)
-    few = {name: statistics.median(runs[FEW]) for name, runs in times.items()}
-    many = {name: statistics.median(runs[FEW + STEPS]) for name, runs in times.items()}
-    costs = {name: Cost((many[name] - few[name]) / STEPS, few[name]) for name in contenders}
-    return [Row(f"{STEPS:,} small training steps", costs, "hand-written lax.scan")]
+    return [compare_training(f"{STEPS:,} small training steps", contenders, "hand-written lax.scan", steps=STEPS)]

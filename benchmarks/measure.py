@@ -71,6 +71,27 @@ def compare(
     return Row(task, costs, yardstick)
 
 
+def compare_training(
+    task: str, contenders: Mapping[str, Callable[[Any, int], Any]], yardstick: str, *, steps: int, repeats: int = 5
+) -> Row:
+    """Measure functions of a key and a number of steps that train, each in a loop of its own.
+
+    Whole runs of many and of few steps are timed in turn, from empty caches; the difference is the steps, without
+    compilation.
+    """
+    few = 100
+    times: dict[str, dict[int, list[float]]] = {name: {few: [], few + steps: []} for name in contenders}
+    for repeat in range(repeats):
+        for name, train in contenders.items():
+            for count, seconds in times[name].items():
+                jax.clear_caches()
+                start = time.perf_counter()
+                jax.block_until_ready(train(jax.random.key(repeat), count))
+                seconds.append(time.perf_counter() - start)
+    short, long = ({name: statistics.median(runs[n]) for name, runs in times.items()} for n in (few, few + steps))
+    return Row(task, {name: Cost((long[name] - short[name]) / steps, short[name]) for name in contenders}, yardstick)
+
+
 def _loops(run: Callable[..., Any], args: tuple[Any, ...], seconds: float = 0.5) -> int:
     """Return how often to run between two looks at the clock."""
     jax.block_until_ready(run(*args))

@@ -3,6 +3,8 @@
 Nested variational inference by the reverse KL divergence, with resampling and a learned schedule (NVIR*).
 """
 
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 import coix
@@ -15,20 +17,20 @@ import optax
 from jax.lax import stop_gradient
 
 import steelyard as sy
-from benchmarks.measure import Row, compare, gradient_step
+from benchmarks.measure import Row, compare, compare_training, gradient_step
 from steelyard.experiments.annealing.model import CENTERS, VARIANCE, Kernel, Sampler, annealed
 
-DENSITIES, PARTICLES = 8, 36
+DENSITIES, PARTICLES, STEPS = 8, 36, 5_000
 OPTIMIZER = optax.adam(1e-3)
 
 
-def steelyard_loss(unroll: int) -> Any:
-    def loss(sampler: Sampler, key: Any) -> Any:
-        over = (sampler.schedule(learned=True), (sampler.forward, sampler.reverse))
-        q = sy.algorithms.nvi(annealed, lambda kernels: kernels, over, unroll=unroll)
-        return sy.evaluate(q, key, particles=PARTICLES).loss
+def program(sampler: Sampler, unroll: int = 1) -> Any:
+    over = (sampler.schedule(learned=True), (sampler.forward, sampler.reverse))
+    return sy.algorithms.nvi(annealed, lambda kernels: kernels, over, unroll=unroll)
 
-    return loss
+
+def steelyard_loss(unroll: int) -> Any:
+    return lambda sampler, key: sy.evaluate(program(sampler, unroll), key, particles=PARTICLES).loss
 
 
 def _log_initial(x: Any) -> Any:
@@ -45,8 +47,8 @@ def _moments(kernel: Kernel, x: Any) -> tuple[Any, Any]:
     def layer(linear: Any, x: Any) -> Any:
         return x @ linear.weight.T + linear.bias
 
-    h = jax.nn.relu(layer(kernel.hidden, x))
-    return x + layer(kernel.offset, h), jnp.sqrt(jax.nn.softplus(layer(kernel.spread, h)))
+    offset, spread = jnp.split(layer(kernel.moments, jax.nn.relu(layer(kernel.hidden, x))), 2, axis=-1)
+    return x + offset, jnp.sqrt(jax.nn.softplus(spread))
 
 
 def _log_normal(x: Any, mean: Any, scale: Any) -> Any:
@@ -148,7 +150,30 @@ def run() -> list[Row]:
         rows.append(
             compare(task, {n: gradient_step(f, static, OPTIMIZER) for n, f in losses.items()}, args, "hand-written JAX")
         )
-    return [*rows, lengths()]
+    return [*rows, training(), lengths()]
+
+
+def training() -> Row:
+    """Compare steps as each library makes them: in compiled chunks, or in a loop of Python."""
+    start = Sampler.start(jax.random.key(0), DENSITIES)
+    parameters, static = eqx.partition(start, eqx.is_inexact_array)
+    coix_loss = by_coix(rolled=True)
+
+    def by_sy_train(key: Any, steps: int) -> Any:
+        return sy.train(
+            program, start, optimizer=OPTIMIZER, steps=steps, key=key, particles=PARTICLES, progress=False
+        ).models
+
+    def by_coix_train(key: Any, steps: int) -> Any:
+        def loss(parameters: Any, key: Any) -> Any:
+            value = coix_loss(eqx.combine(parameters, static), key)
+            return value, {"loss": value}
+
+        with redirect_stdout(StringIO()):
+            return coix.util.train(loss, parameters, OPTIMIZER, steps, seed=key)
+
+    contenders = {"sy.train": by_sy_train, "coix.util.train": by_coix_train}
+    return compare_training("ring, training, rolled", contenders, "coix.util.train", steps=STEPS)
 
 
 def lengths() -> Row:

@@ -30,7 +30,7 @@ def test_gradients_are_finite_and_reach_what_is_learned_and_nothing_else(name: s
     found = gradient(name)
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(found))
     for kernel in (found.forward, found.reverse):
-        assert np.all(np.any(np.asarray(kernel.offset.weight) != 0, axis=(1, 2))), "a level does not learn"
+        assert np.all(np.any(np.asarray(kernel.moments.weight) != 0, axis=(1, 2))), "a level does not learn"
     assert bool(np.all(np.asarray(found.logits) != 0)) == METHODS[name].learned
     assert bool(np.any(np.asarray(found.logits) != 0)) == METHODS[name].learned
 

@@ -25,7 +25,7 @@ def test_every_kernel_learns(made: Made) -> None:
     before = jax.jit(jax.vmap(lambda seed: start(seed, 3)), compiler_options=HASTE)(seeds)
     for result in made.results:
         for old, new in ((before.forward, result.samplers.forward), (before.reverse, result.samplers.reverse)):
-            changed = np.asarray(old.offset.weight) != np.asarray(new.offset.weight)
+            changed = np.asarray(old.moments.weight) != np.asarray(new.moments.weight)
             assert changed.any(axis=(2, 3)).all()
 
 

@@ -13,6 +13,7 @@ import steelyard as sy
 
 MODES, RADIUS, VARIANCE, HIDDEN = 8, 10.0, 0.5, 50
 LOG_Z = math.log(MODES)
+UNIT = math.log(math.expm1(1.0))  # softplus(UNIT) = 1
 ANGLES = 2 * jnp.pi * jnp.arange(MODES) / MODES
 CENTERS = RADIUS * jnp.stack([jnp.cos(ANGLES), jnp.sin(ANGLES)], axis=-1)
 
@@ -41,24 +42,18 @@ class Kernel(eqx.Module):
     """A Gaussian kernel whose mean and variance are networks of the point; at first a step of unit variance."""
 
     hidden: eqx.nn.Linear
-    offset: eqx.nn.Linear
-    spread: eqx.nn.Linear
+    moments: eqx.nn.Linear
 
     def __init__(self, key: PRNGKeyArray) -> None:
-        keys = jax.random.split(key, 3)
+        keys = jax.random.split(key)
         self.hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
-        self.offset = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[1]), 0.0)
-        self.spread = _constant(eqx.nn.Linear(HIDDEN, 2, key=keys[2]), math.log(math.expm1(1.0)))
+        still = jnp.zeros((4, HIDDEN)), jnp.array([0.0, 0.0, UNIT, UNIT])
+        moments = eqx.nn.Linear(HIDDEN, 4, key=keys[1])
+        self.moments = eqx.tree_at(lambda layer: (layer.weight, layer.bias), moments, still)
 
     def __call__(self, s: sy.State, x: Float[Array, "2"]) -> Float[Array, "2"]:
-        h = jax.nn.relu(self.hidden(x))
-        return s.sample("x", dist.Normal(x + self.offset(h), jnp.sqrt(jax.nn.softplus(self.spread(h)))))
-
-
-def _constant(layer: eqx.nn.Linear, value: float) -> eqx.nn.Linear:
-    """Return the layer such that it gives a constant."""
-    parameters = jnp.zeros_like(layer.weight), jnp.full_like(layer.bias, value)  # pyright: ignore
-    return eqx.tree_at(lambda l: (l.weight, l.bias), layer, parameters)
+        offset, spread = jnp.split(self.moments(jax.nn.relu(self.hidden(x))), 2)
+        return s.sample("x", dist.Normal(x + offset, jnp.sqrt(jax.nn.softplus(spread))))
 
 
 class Sampler(NamedTuple):
