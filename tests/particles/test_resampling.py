@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.particles.resampling import RESAMPLERS, Noise, ancestors, distinct, draw_noise
+from steelyard.particles.resampling import RESAMPLERS, Noise, _heaviest, ancestors, distinct, draw_noise
 from steelyard.testing.enumeration import every_noise
 
 METHODS = pytest.mark.parametrize("method", list(RESAMPLERS))
@@ -162,3 +162,11 @@ def test_many_particles_are_counted_as_few_are_searched(particles: int, size: in
 def test_many_weights_that_are_all_zero_give_ancestors_in_range() -> None:
     found = np.asarray(ancestors(jnp.full(1000, -jnp.inf), "systematic", Noise(jnp.array([0.3]), 1), 1000))
     assert ((found >= 0) & (found < 1000)).all()
+
+
+@pytest.mark.parametrize("size", [3, 128, 129, 1000])
+def test_the_heaviest_particle_is_found_at_any_size(size: int) -> None:
+    weights = np.array(jax.random.uniform(jax.random.key(size), (size,)))
+    weights[[1, size - 1]] = 2.0
+    assert int(_heaviest(jnp.asarray(weights))) == int(_heaviest(weights)) == 1
+    assert 0 <= int(_heaviest(jnp.full(size, jnp.nan))) < size

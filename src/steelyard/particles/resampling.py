@@ -56,7 +56,16 @@ def _possible(indices: Any, weights: Any) -> Any:
     """Return the indices without those of weight zero: a parallel prefix sum may rise there, by rounding."""
     xp = weights.__array_namespace__()
     indices = xp.minimum(indices, weights.shape[0] - 1)
-    return xp.where(take(weights, indices) > 0, indices, xp.argmax(weights))
+    return xp.where(take(weights, indices) > 0, indices, _heaviest(weights))
+
+
+def _heaviest(weights: Any) -> Any:
+    """Return the first particle of the largest weight."""
+    size = weights.shape[0]
+    if isinstance(weights, np.ndarray) or size <= FEW:
+        return weights.__array_namespace__().argmax(weights)
+    # Two vectorised reductions are faster than one that keeps the place along with the value.
+    return jnp.min(jnp.where(weights == jnp.max(weights), jnp.arange(size), size - 1))
 
 
 def _inverse_cdf(weights: Any, positions: Any, size: int) -> Any:
