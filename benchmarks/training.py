@@ -16,6 +16,7 @@ from numpyro.infer import TraceGraph_ELBO
 import steelyard as sy
 from benchmarks.measure import Row, compare, gradient_step
 from examples.vae import CLUSTERS, EMBEDDING, METHODS, Autoencoder, simulate
+from steelyard.particles.randomness import keys_of_rows
 
 BATCH, PARTICLES = 50, 10
 OPTIMIZER = optax.adam(5e-3)
@@ -25,7 +26,7 @@ def steelyard_loss(name: str) -> Any:
     def loss(net: Autoencoder, key: Any, xs: Any) -> Any:
         q = METHODS[name](net.model, net.guide)
         return jax.vmap(lambda k, x: sy.evaluate(q, k, x, particles=PARTICLES).loss)(
-            jax.random.split(key, BATCH), xs
+            keys_of_rows(key, BATCH), xs
         ).mean()
 
     return loss

@@ -12,7 +12,7 @@ import scipy.stats
 from jax.extend.random import threefry_2x32
 
 import steelyard as sy
-from steelyard.particles.randomness import particle_key, scattered
+from steelyard.particles.randomness import keys_of_rows, particle_key, scattered
 
 KEY = jax.random.key(2021)
 MANY = 100_000
@@ -168,3 +168,11 @@ def test_levels_sites_and_particles_draw_independently() -> None:
     correlation = np.corrcoef(np.concatenate([table[:, :-1], table[:, 1:]]))
     np.fill_diagonal(correlation, 0.0)
     assert np.abs(correlation).max() < 5 / math.sqrt(5000)
+
+
+def test_rows_have_keys_of_their_own() -> None:
+    keys = keys_of_rows(jax.random.key(5), 1000)
+    assert len({tuple(words) for words in np.asarray(jax.random.key_data(keys)).tolist()}) == 1000
+    draws = np.asarray(jax.vmap(jax.random.normal)(keys))
+    assert scipy.stats.kstest(draws, "norm").pvalue > 1e-3
+    assert not np.array_equal(draws, np.asarray(jax.vmap(jax.random.normal)(keys_of_rows(jax.random.key(6), 1000))))

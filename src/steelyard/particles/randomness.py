@@ -61,6 +61,11 @@ def particle_key(
     return jax.random.wrap_key_data(jnp.stack([words[0] + high, words[1] + low, index]), impl=_PARTICLE)
 
 
+def keys_of_rows(key: Key, rows: int) -> Key:
+    """Return a key for each row of a minibatch: `jax.random.split`, with the hash written out flat."""
+    return jax.random.split(particle_key(scattered(key), 0), rows)
+
+
 def threefry_key(key: Key) -> Key:
     """Return a key of JAX's own implementation of Threefry, from that of a particle."""
     words = _fold_in(jax.random.key_data(key), 0)[:2]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
+from steelyard.particles.randomness import keys_of_rows
 from steelyard.semantics.arguments import check_key
 from steelyard.semantics.evaluate import evaluate
 from steelyard.semantics.levels import Objective
@@ -171,7 +172,7 @@ def train(
             loss, *others = one(key)
         else:
             chosen, size = _minibatch(data, rows, batch_size, key)
-            keys = jax.random.split(jax.random.fold_in(key, 1), size)
+            keys = keys_of_rows(jax.random.fold_in(key, 1), size)
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
