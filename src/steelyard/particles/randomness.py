@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 from jaxtyping import Int, UInt32
+from jaxtyping import Key as KeyArray
 
 from steelyard.types import Key
 
@@ -61,7 +62,7 @@ def particle_key(
     return jax.random.wrap_key_data(jnp.stack([words[0] + high, words[1] + low, index]), impl=_PARTICLE)
 
 
-def keys_of_rows(key: Key, rows: int) -> Key:
+def keys_of_rows(key: Key, rows: int) -> KeyArray[Array, " rows"]:
     """Return a key for each row of a minibatch: `jax.random.split`, with the hash written out flat."""
     return jax.random.split(particle_key(scattered(key), 0), rows)
 
