@@ -46,9 +46,7 @@ class Kernel(eqx.Module):
 
     def __init__(self, key: PRNGKeyArray) -> None:
         keys = jax.random.split(key)
-        hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
-        # Wider than usual, so that the units do not all bend next to the origin.
-        self.hidden = eqx.tree_at(lambda layer: layer.bias, hidden, replace_fn=lambda bias: 2 * bias)
+        self.hidden = eqx.nn.Linear(2, HIDDEN, key=keys[0])
         still = jnp.zeros((4, HIDDEN)), jnp.array([0.0, 0.0, UNIT, UNIT])
         moments = eqx.nn.Linear(HIDDEN, 4, key=keys[1])
         self.moments = eqx.tree_at(lambda layer: (layer.weight, layer.bias), moments, still)
