@@ -4,6 +4,7 @@ python -m tests.training.run --out FILE [--checkpoint DIRECTORY] [--pause SECOND
 """
 
 import argparse
+import signal
 import time
 from pathlib import Path
 
@@ -34,4 +35,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # A shell that starts tests in the background ignores Ctrl-C, and its children would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
