@@ -75,7 +75,7 @@ class Networks(eqx.Module):
         return self.assign(jnp.tanh(self.hidden(jnp.concatenate([*pairs], axis=-1))))[..., 0]
 
 
-def program(net: Networks, x: Any) -> Any:
+def program(net: Networks, x: Any, unroll: int) -> Any:
     """The inference program of one data set, for steelyard."""
 
     def target(s: sy.State) -> Any:
@@ -102,16 +102,19 @@ def program(net: Networks, x: Any) -> Any:
         mean, precision, _ = value
         return mean, precision, s.sample("c", dist.Categorical(logits=net.logits(x, mean, precision)))
 
-    return sy.algorithms.apg(target, initial, [update_block, update_c], SWEEPS, unroll=SWEEPS)
+    return sy.algorithms.apg(target, initial, [update_block, update_c], SWEEPS, unroll=unroll)
 
 
-def steelyard_loss(net: Networks, key: Any, xs: Any) -> Any:
-    losses = jax.vmap(lambda k, x: sy.evaluate(program(net, x), k, particles=PARTICLES).loss)
-    return losses(jax.random.split(key, BATCH), xs).mean()
+def steelyard_loss(unroll: int) -> Any:
+    def loss(net: Networks, key: Any, xs: Any) -> Any:
+        losses = jax.vmap(lambda k, x: sy.evaluate(program(net, x, unroll), k, particles=PARTICLES).loss)
+        return losses(jax.random.split(key, BATCH), xs).mean()
+
+    return loss
 
 
 def coix_loss(net: Networks, key: Any, xs: Any) -> Any:
-    """The same in the earlier library, for all particles of a data set at once."""
+    """The same in the earlier library, for all particles of a data set at once; its sweeps are a loop."""
 
     def for_all_particles(f: Any) -> Any:
         return numpyro.plate("particles", PARTICLES, dim=-1)(f)
@@ -168,7 +171,8 @@ def run() -> list[Row]:
     parameters, static = eqx.partition(Networks(jax.random.key(0)), eqx.is_inexact_array)
     args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1), simulate(jax.random.key(2)))
     contenders = {
-        "steelyard": gradient_step(steelyard_loss, static, OPTIMIZER),
+        "steelyard, unrolled": gradient_step(steelyard_loss(SWEEPS), static, OPTIMIZER),
+        "steelyard, rolled": gradient_step(steelyard_loss(1), static, OPTIMIZER),
         "coix": gradient_step(coix_loss, static, OPTIMIZER),
     }
     task = f"amortized Gibbs, Gaussian mixture, {SWEEPS} sweeps"

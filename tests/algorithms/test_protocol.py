@@ -57,8 +57,7 @@ def as_arrays(params: Params) -> Params:
 
 def assert_same_particles(outs: list[sy.Evaluation]) -> None:
     for out in outs[1:]:
-        # Two programs are compiled to different code, which may round the last digit differently.
-        np.testing.assert_allclose(out.log_weight, outs[0].log_weight, rtol=3e-7)
+        np.testing.assert_array_equal(out.log_weight, outs[0].log_weight)
         for address in outs[0].trace:
             np.testing.assert_array_equal(out.trace[address], outs[0].trace[address])
 
@@ -78,7 +77,9 @@ def test_training_a_filter_changes_neither_samples_nor_weights() -> None:
 
 def test_training_sweeps_changes_neither_samples_nor_weights() -> None:
     builds = [sweeping(algorithm, threshold=0.9) for algorithm in (algorithms.gibbs, algorithms.apg)]
-    assert_same_particles([sy.evaluate(build(PARAMS), KEY, particles=10) for build in builds])
+    # Operation by operation: compiled as a whole, two loops may round the last digit differently.
+    with jax.disable_jit():
+        assert_same_particles([sy.evaluate(build(PARAMS), KEY, particles=10) for build in builds])
 
 
 def test_losses_that_are_bounds() -> None:
