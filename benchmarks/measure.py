@@ -116,6 +116,20 @@ def gradient_step(loss: Callable[..., Any], static: Any, optimizer: optax.Gradie
     return update
 
 
+def in_a_loop(step: Callable[..., Any], steps: int) -> Callable[..., Any]:
+    """Return `steps` training steps as one compiled loop, with a key for each."""
+
+    def update(parameters: Any, state: Any, key: Any, *args: Any) -> Any:
+        def body(carry: Any, key: Any) -> Any:
+            *carry, value = step(*carry, key, *args)
+            return tuple(carry), value
+
+        carry, values = jax.lax.scan(body, (parameters, state), jax.random.split(key, steps))
+        return *carry, values
+
+    return update
+
+
 def table(rows: list[Row]) -> Table:
     """Return the ratios of every contender to its yardstick."""
     result = Table(title="Costs relative to the yardstick (medians of one interleaved run)", title_justify="left")

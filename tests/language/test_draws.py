@@ -20,6 +20,41 @@ def draws(distribution: Any, particles: int) -> Any:
     return jax.vmap(lambda l: draw(distribution, particle_key(WORDS, l)))(jnp.arange(particles))
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (15,), (16,), (2, 2, 5), (0,)])
+@pytest.mark.parametrize("x64", [False, True])
+def test_normals_are_those_of_numpyro(shape: tuple[int, ...], x64: bool) -> None:
+    with jax.enable_x64(x64):
+        location, scale = jnp.linspace(-2.0, 3.0, int(np.prod(shape))).reshape(shape), jnp.full(shape, 0.7)
+        key = particle_key(WORDS, 4)
+
+        def ours(location: Any, scale: Any) -> Any:
+            return draw(dist.Normal(location, scale).to_event(len(shape)), key)
+
+        def theirs(location: Any, scale: Any) -> Any:
+            return dist.Normal(location, scale).sample(key)
+
+        assert ours(location, scale).dtype == theirs(location, scale).dtype
+        np.testing.assert_array_equal(ours(location, scale), theirs(location, scale))
+        for mine, exact in zip(
+            jax.jacobian(ours, (0, 1))(location, scale), jax.jacobian(theirs, (0, 1))(location, scale)
+        ):
+            np.testing.assert_array_equal(mine, exact)
+
+
+def test_normals_of_many_particles_are_normal() -> None:
+    values = np.asarray(jax.jit(lambda: draws(dist.Normal(jnp.zeros(2), 2.0), 50_000))())
+    assert scipy.stats.kstest(values.ravel() / 2, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(values.T)[0, 1]) < 4.5 / np.sqrt(50_000)
+
+
+def test_what_is_derived_from_a_normal_draws_as_it_says() -> None:
+    class Folded(dist.Normal):
+        def sample(self, key: Any, sample_shape: Any = ()) -> Any:
+            return jnp.abs(super().sample(key, sample_shape))
+
+    assert bool(jnp.all(draws(Folded(0.0, 1.0), 100) > 0))
+
+
 @pytest.mark.parametrize("concentration", [0.2, 0.7, 1.0, 2.5, 40.0, 1e4])
 def test_gammas_are_distributed_as_gammas(concentration: float) -> None:
     values = np.asarray(draws(dist.Gamma(concentration, 3.0), 20_000), float)

@@ -9,6 +9,7 @@ lets XLA fuse it with the arithmetic around it: a draw takes less than half the 
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -67,6 +68,16 @@ def keys_of_rows(key: Key, rows: int) -> KeyArray[Array, " rows"]:
     return jax.random.split(particle_key(scattered(key), 0), rows)
 
 
+def normal(key: Key, shape: tuple[int, ...]) -> Array:
+    """Draw `jax.random.normal(key, shape)`; with the key of a particle, a few numbers are computed only once."""
+    if jax.random.key_impl(key) != _PARTICLE or math.prod(shape) >= WIDE or jnp.result_type(float) != jnp.float32:
+        return jax.random.normal(key, shape)
+    words = jax.random.key_data(key)
+    drawn = jax.random.normal(jax.random.wrap_key_data(words, impl=_RECOMPUTED), shape)
+    bits = jax.lax.bitcast_convert_type(drawn, jnp.uint32)
+    return jax.lax.bitcast_convert_type(_computed_once(words, bits), drawn.dtype)
+
+
 def threefry_key(key: Key) -> Key:
     """Return a key of JAX's own implementation of Threefry, from that of a particle."""
     words = _fold_in(jax.random.key_data(key), 0)[:2]
@@ -89,18 +100,27 @@ def _threefry(key: UInt32[Array, "3"], low: UInt32[Array, " n"]) -> tuple[Array,
 
 
 def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    bits = _recomputed_bits(key, bit_width, shape)
+    return _computed_once(key, bits) if bit_width == 32 and bits.size < WIDE else bits
+
+
+def _recomputed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     x0, x1 = _threefry(key, jax.lax.iota(jnp.uint32, math.prod(shape)))
     if bit_width == 64:
         bits = (x0.astype(jnp.uint64) << jnp.uint64(32)) | x1.astype(jnp.uint64)
     else:
-        bits = x0 ^ x1
-        if bits.size < WIDE:
-            # XLA would compute the hash again in everything that uses the draw. What it takes for expensive, as a
-            # remainder by a number that it does not know, it keeps; this one changes a single value of 2^32.
-            divisor = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
-            bits = jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
-        bits = bits.astype(f"uint{bit_width}")
+        bits = (x0 ^ x1).astype(f"uint{bit_width}")
     return bits.reshape(shape)
+
+
+def _computed_once(key: Array, bits: Array) -> Array:
+    """Return words of 32 bits, which XLA would else compute again in everything that uses them.
+
+    It keeps what it takes for expensive, as a remainder by a number that it does not know; this one changes a single
+    value of 2^32, and no finite float.
+    """
+    divisor = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
+    return jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
@@ -118,12 +138,11 @@ def _seed(seed: Array) -> Array:
     return jnp.append(words, jnp.uint32(0))
 
 
-_PARTICLE = define_prng_impl(
-    key_shape=(3,),
-    seed=_seed,
-    split=_split,
-    random_bits=_random_bits,
-    fold_in=_fold_in,
-    name="particle",
-    tag="pt",
-)
+def _implementation(name: str, tag: str, random_bits: Callable[..., Array]) -> Any:
+    return define_prng_impl(
+        key_shape=(3,), seed=_seed, split=_split, random_bits=random_bits, fold_in=_fold_in, name=name, tag=tag
+    )
+
+
+_PARTICLE = _implementation("particle", "pt", _random_bits)
+_RECOMPUTED = _implementation("particle, recomputed", "pr", _recomputed_bits)
