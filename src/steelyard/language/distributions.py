@@ -1,5 +1,6 @@
 """What steelyard asks of a distribution: the log density of one particle's value."""
 
+import inspect
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpyro import validation_enabled
 from numpyro.distributions import constraints
 
 from steelyard.errors import AddressError, ArgumentError
-from steelyard.types import Distribution, stop_gradient
+from steelyard.types import Distribution, Key, stop_gradient
 
 # Supports that are checked one number at a time. The others (simplex, covariances, ...) hold only up to rounding,
 # so that checking them would reject good draws.
@@ -32,6 +33,13 @@ def check_distribution(distribution: Any, address: str, place: str) -> None:
             f"A distribution has sample(key), or sample(seed=key), and log_prob(value); "
             f"NumPyro's do: numpyro.distributions.Normal(0.0, 1.0)."
         )
+
+
+def sample(distribution: Distribution, key: Key) -> Any:
+    """Draw one value."""
+    if "seed" in inspect.signature(distribution.sample).parameters:
+        return distribution.sample(seed=key)
+    return distribution.sample(key)
 
 
 def is_reparameterized(distribution: Any) -> bool:

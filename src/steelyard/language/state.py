@@ -17,9 +17,9 @@ from steelyard.language.distributions import (
     is_reparameterized,
     log_prob,
     log_prob_anywhere,
+    sample,
     without_gradient,
 )
-from steelyard.language.draws import draw
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient
@@ -229,4 +229,4 @@ def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, con
 
 def _placeholder(distribution: Distribution) -> Any:
     """Return a value of the distribution that involves no randomness, for variables that are absent."""
-    return draw(distribution, jax.random.key(0))
+    return sample(distribution, jax.random.key(0))

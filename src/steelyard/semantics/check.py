@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import Literal
 
-from steelyard.language.draws import draw as draw_one
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
+from steelyard.semantics.draws import draw as draw_one
 from steelyard.semantics.engines import Vectorized
 from steelyard.semantics.evaluate import abstractly
 from steelyard.semantics.evaluation import Evaluation

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.language.draws import draw
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
@@ -16,6 +15,7 @@ from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import loops, rules
 from steelyard.semantics.dependencies import Tables
+from steelyard.semantics.draws import draw
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key

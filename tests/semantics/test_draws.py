@@ -10,8 +10,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from steelyard.language.draws import draw
 from steelyard.particles.randomness import particle_key, scattered
+from steelyard.semantics.draws import draw
 
 WORDS = scattered(jax.random.key(3))
 
