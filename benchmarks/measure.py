@@ -140,7 +140,9 @@ def table(rows: list[Row]) -> Table:
         for name, cost in row.costs.items():
             if name == row.yardstick:
                 continue
-            memory = "" if cost.memory is None or base.memory is None else f"{cost.memory / base.memory:.2f}"
+            memory = ""
+            if cost.memory is not None and base.memory is not None:
+                memory = f"{cost.memory / base.memory:.2f} ({cost.memory / 1e6:.3g} MB)"
             result.add_row(
                 row.task,
                 f"{name} / {row.yardstick}",

@@ -10,7 +10,9 @@ import pytest
 
 import steelyard as sy
 from steelyard.experiments.annealing import cells, table1
+from steelyard.experiments.annealing.methods import METHODS
 from steelyard.experiments.annealing.settings import Cell
+from steelyard.experiments.annealing.train import train
 from tests.experiments.conftest import Made, make
 
 
@@ -49,9 +51,27 @@ def test_an_interrupted_run_goes_on_with_the_cells_that_are_missing(
 ) -> None:
     computed = []
     results = {result.cell: result for result in made.results}
-    monkeypatch.setattr(table1, "_fill", lambda cell, out, report: computed.append(cell.method) or results[cell])
+    monkeypatch.setattr(table1, "_fill", lambda cell, *_: computed.append(cell.method) or results[cell])
     make(made.plan, copied[1])
     assert computed == ["AVO"]
+
+
+def test_what_two_methods_have_in_common_is_computed_once(tmp_path: Path) -> None:
+    """With two densities there is no schedule to learn; what is taken over is what training gives."""
+    plan = table1.Plan(methods=("NVI", "NVI*"), densities=(2,), seeds=1, steps=3, budget=12, batches=2)
+    first, second = make(plan, tmp_path).results
+    assert (first.cell.method, second.cell.method) == ("NVI", "NVI*")
+    assert cells.load(second.cell, tmp_path) is not None
+    samplers, _ = train(second.cell)
+    for found, expected in zip(jax.tree.leaves(second.samplers), jax.tree.leaves(samplers), strict=True):
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+    np.testing.assert_array_equal(second.plain.ess, first.plain.ess)
+
+
+def test_methods_that_differ_have_no_cells_in_common() -> None:
+    work = [Cell(method, k, 1, 3, 12).work for k in (2, 3) for method in METHODS]
+    assert len({*map(repr, work)}) == 2 * len(METHODS) - 2
+    assert Cell("NVIR*", 2, 1, 3, 12).work == Cell("NVIR", 2, 1, 3, 12).work
 
 
 def test_other_settings_are_another_cell(made: Made) -> None:

@@ -68,10 +68,23 @@ def evaluate(cell: Cell, samplers: Sampler, *, resampling: bool) -> Metrics:
     Returns:
         The metrics of every seed.
     """
+    return _run(samplers, cell.batches, cell.samples, resampling)
+
+
+def _run(samplers: Sampler, batches: int, samples: int, resampling: bool) -> Metrics:
+    seeds = len(samplers.logits)
     # Other keys than in training, and the same for every method.
-    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), 2))(jnp.arange(cell.seeds))
-    compiled = _compiled(cell.seeds, cell.batches, cell.samples, resampling)
+    keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), 2))(jnp.arange(seeds))
+    compiled = _compiled(seeds, batches, samples, resampling)
     return Metrics(*map(np.asarray, compiled((samplers, keys))))
+
+
+@lru_cache
+def prepare(densities: int, seeds: int, batches: int, samples: int) -> None:
+    """Compile what `evaluate` will run for cells of these settings, by running it on samplers that learned nothing."""
+    samplers = jax.vmap(lambda seed: Sampler.start(jax.random.key(seed), densities))(jnp.arange(seeds))
+    for resampling in (False, True):
+        _run(samplers, batches, samples, resampling)
 
 
 # How a sampler was trained makes no difference here, so that the methods share what is compiled.

@@ -23,7 +23,8 @@ initial = dist.Normal(jnp.zeros(2), 5.0, validate_args=False)
 
 def log_ring(x: Float[Array, "2"]) -> Float[Array, ""]:
     """The target: the sum of eight Gaussian densities, which integrates to 8."""
-    squares = jnp.sum((x[None, :] - CENTERS) ** 2, axis=-1)
+    # |x - center|^2 as a product with all centers, which is faster than eight short sums.
+    squares = jnp.sum(x**2) - 2 * CENTERS @ x + RADIUS**2
     return jax.nn.logsumexp(-0.5 * squares / VARIANCE) - jnp.log(2 * jnp.pi * VARIANCE)
 
 

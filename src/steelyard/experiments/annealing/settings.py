@@ -1,6 +1,6 @@
 """What decides the numbers of a cell of the table: two cells with the same settings are the same cell."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import steelyard as sy
@@ -51,6 +51,12 @@ class Cell:
     def kind(self) -> Method:
         """The method itself."""
         return METHODS[self.method]
+
+    @property
+    def work(self) -> tuple[Any, ...]:
+        """What is computed. With two densities there is no schedule to learn, and methods have cells in common."""
+        same = replace(self.kind, name="", learned=self.kind.learned and self.densities > 2)
+        return same, self.densities, self.seeds, self.steps, self.budget, self.samples, self.batches
 
     @property
     def particles(self) -> int:

@@ -3,7 +3,9 @@
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +19,10 @@ import steelyard as sy
 from steelyard.experiments.annealing import cells, figures, methods, report, table
 from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.evaluation import evaluate
+from steelyard.experiments.annealing.evaluation import prepare as prepare_evaluation
 from steelyard.experiments.annealing.settings import BATCHES, Cell
 from steelyard.experiments.annealing.train import History, train
+from steelyard.experiments.annealing.train import prepare as prepare_training
 
 PACKAGES = ("steelyard", "jax", "jaxlib", "numpyro", "optax", "equinox", "numpy")
 
@@ -72,9 +76,12 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
     if results:
         console.print(f"{len(results)} of {len(planned)} cells are in {out} already.")
     missing = [cell for cell in planned if cell not in results]
-    with _progress(missing, console) as progress:
-        for cell in missing:
-            results[cell] = _fill(cell, out, progress)
+    with _progress(missing, console) as progress, ThreadPoolExecutor(1) as background:
+        compiled = [_Compiled.ahead(cell, background) for cell in missing[:1]]
+        for i, cell in enumerate(missing):
+            compiled += [_Compiled.ahead(following, background) for following in missing[i + 1 : i + 2]]
+            results[cell] = _fill(cell, compiled[i], list(results.values()), progress)
+            cells.save(results[cell], out)
     finished = [results[cell] for cell in planned]
     rows = [table.Row.of(result) for result in finished]
     console.print(table.printed(rows))
@@ -110,16 +117,32 @@ def _version(package: str) -> str:
 Report = Callable[[Cell, int, History | None], None]
 
 
-def _fill(cell: Cell, out: Path, report: Report) -> Result:
+class _Compiled(NamedTuple):
+    """What a cell needs is compiled while the cell before it trains."""
+
+    training: Future[None]
+    evaluation: Future[None]
+
+    @classmethod
+    def ahead(cls, cell: Cell, background: ThreadPoolExecutor) -> "_Compiled":
+        test = (cell.densities, cell.seeds, cell.batches, cell.samples)
+        return cls(background.submit(prepare_training, cell), background.submit(prepare_evaluation, *test))
+
+
+def _fill(cell: Cell, compiled: _Compiled, others: Sequence[Result], report: Report) -> Result:
     begun = time.monotonic()
+    for other in others:
+        if other.cell.work == cell.work:
+            report(cell, cell.steps, other.history)
+            return replace(other, cell=cell, seconds=time.monotonic() - begun)
     report(cell, 0, None)
+    compiled.training.result()
     samplers, history = train(cell, lambda steps, history: report(cell, steps, history))
+    compiled.evaluation.result()
     plain, resampled = (evaluate(cell, samplers, resampling=resampling) for resampling in (False, True))
     if not np.all(np.isfinite([plain.log_z, resampled.log_z])):
         raise sy.WeightError(f"{cell.method} at K = {cell.densities} went astray: its log Z is not finite.")
-    result = Result(cell, plain, resampled, time.monotonic() - begun, samplers, history)
-    cells.save(result, out)
-    return result
+    return Result(cell, plain, resampled, time.monotonic() - begun, samplers, history)
 
 
 @contextmanager

@@ -66,12 +66,7 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     Returns:
         The samplers, stacked along the first axis, and the history of training.
     """
-    method = cell.kind
-    runs = _start(cell.densities)(jnp.arange(cell.seeds))
-    # What can be told to a compiled program is no part of it: methods that differ in nothing else are compiled once.
-    alike = replace(method, name="", learned=True, learning_rate=0.0, decays=False)
-    advance = _advance(alike, cell.particles, cell.seeds)
-    pace = Pace(*map(jnp.asarray, (method.learned, method.learning_rate, method.decays, cell.steps)))
+    runs, advance, pace = _set_up(cell)
     windows = []
     for done in range(0, cell.steps, WINDOW):
         count = min(WINDOW, cell.steps - done)
@@ -79,6 +74,21 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
         windows.append(np.asarray(window))
         report(done + count, _history(windows))
     return runs.sampler, _history(windows)
+
+
+def prepare(cell: Cell) -> None:
+    """Compile what `train` will run for a cell, by running it for no steps."""
+    runs, advance, pace = _set_up(cell)
+    advance(runs, jnp.asarray(0), pace)
+
+
+def _set_up(cell: Cell) -> tuple[Run, Callable[..., Any], Pace]:
+    method = cell.kind
+    # What can be told to a compiled program is no part of it: methods that differ in nothing else are compiled once.
+    alike = replace(method, name="", learned=True, learning_rate=0.0, decays=False)
+    pace = Pace(*map(jnp.asarray, (method.learned, method.learning_rate, method.decays, cell.steps)))
+    runs = _start(cell.densities)(jnp.arange(cell.seeds))
+    return runs, _advance(alike, cell.particles, cell.seeds), pace
 
 
 def start(seed: Any, densities: int) -> Sampler:
