@@ -17,10 +17,10 @@ import optax
 from jax.lax import stop_gradient
 
 import steelyard as sy
-from benchmarks.measure import Row, compare, compare_training, gradient_step
+from benchmarks.measure import Row, compare, compare_training, gradient_step, in_a_loop
 from steelyard.experiments.annealing.model import CENTERS, RADIUS, VARIANCE, Kernel, Sampler, annealed
 
-DENSITIES, PARTICLES, STEPS = 8, 36, 5_000
+DENSITIES, PARTICLES, LOOP, STEPS = 8, 36, 100, 5_000
 OPTIMIZER = optax.adam(1e-3)
 
 
@@ -147,9 +147,12 @@ def run() -> list[Row]:
         parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
         args = (parameters, OPTIMIZER.init(parameters), jax.random.key(1))
         task = f"ring, K={DENSITIES}, {PARTICLES} particles, NVIR*, {name}"
-        rows.append(
-            compare(task, {n: gradient_step(f, static, OPTIMIZER) for n, f in losses.items()}, args, "hand-written JAX")
-        )
+        steps = {n: gradient_step(f, static, OPTIMIZER) for n, f in losses.items()}
+        loops = {n: in_a_loop(step, LOOP) for n, step in steps.items()}
+        rows += [
+            compare(f"{task}: {LOOP} training steps in a loop", loops, args, "hand-written JAX"),
+            compare(f"{task}: one step called from Python", steps, args, "hand-written JAX"),
+        ]
     return [*rows, training(), lengths()]
 
 
