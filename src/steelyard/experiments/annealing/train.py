@@ -120,7 +120,9 @@ def _advance(method: Method, particles: int, seeds: int) -> Callable[..., Any]:
     """Return a compiled function that trains every seed for a number of steps, and averages what it sees."""
 
     def loss(parameters: Any, rest: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-        q = program(method, eqx.combine(parameters, rest), resampling=method.resampling)
+        sampler = eqx.combine(parameters, rest)
+        # Written out, the levels need no memory that is cleared in every step: a tenth faster than a loop.
+        q = program(method, sampler, resampling=method.resampling, unroll=len(sampler.logits) + 1)
         out = sy.evaluate(q, key, particles=particles)
         return out.loss, (out.log_z, out.ess)
 
