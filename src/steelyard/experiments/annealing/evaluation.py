@@ -75,29 +75,32 @@ def _run(samplers: Sampler, batches: int, samples: int, resampling: bool) -> Met
     seeds = len(samplers.logits)
     # Other keys than in training, and the same for every method.
     keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), 2))(jnp.arange(seeds))
-    compiled = _compiled(seeds, batches, samples, resampling)
-    return Metrics(*map(np.asarray, compiled((samplers, keys))))
+    compiled = _compiled(seeds, samples, resampling)
+    return Metrics(*map(np.asarray, compiled((samplers, keys), jnp.asarray(batches))))
 
 
 @lru_cache
-def prepare(densities: int, seeds: int, batches: int, samples: int) -> None:
-    """Compile what `evaluate` will run for cells of these settings, by running it on samplers that learned nothing."""
+def prepare(densities: int, seeds: int, samples: int) -> None:
+    """Compile what `evaluate` will run for cells of these settings, by running it for no batches."""
     samplers = jax.vmap(lambda seed: Sampler.start(jax.random.key(seed), densities))(jnp.arange(seeds))
     for resampling in (False, True):
-        _run(samplers, batches, samples, resampling)
+        _run(samplers, 0, samples, resampling)
 
 
 # How a sampler was trained makes no difference here, so that the methods share what is compiled.
 @lru_cache
-def _compiled(seeds: int, batches: int, samples: int, resampling: bool) -> Callable[..., Any]:
+def _compiled(seeds: int, samples: int, resampling: bool) -> Callable[..., Any]:
     def batch(sampler: Sampler, key: PRNGKeyArray) -> tuple[Any, ...]:
         out = sample(sampler, key, samples, resampling=resampling)
         return out.log_z, out.ess, out.levels[-1].ess, mode_weight(out.value, out.normalized_weights)
 
-    def average(x: tuple[Sampler, PRNGKeyArray]) -> Any:
-        sampler, key = x
-        metrics = jax.lax.map(lambda i: batch(sampler, jax.random.fold_in(key, i)), jnp.arange(batches))
-        return jax.tree.map(lambda values: jnp.mean(values, axis=0), metrics)
+    def average(x: tuple[Sampler, PRNGKeyArray], batches: Any) -> Any:
+        def add(i: Any, total: Any) -> Any:
+            return jax.tree.map(jnp.add, total, batch(x[0], jax.random.fold_in(x[1], i)))
+
+        nothing = jax.tree.map(lambda of: jnp.zeros(of.shape, of.dtype), jax.eval_shape(batch, *x))
+        total = jax.lax.fori_loop(0, batches, add, nothing)
+        return jax.tree.map(lambda values: values / batches, total)
 
     return over_seeds(average, seeds)
 
@@ -109,5 +112,5 @@ def sample(sampler: Sampler, key: PRNGKeyArray, samples: int, *, resampling: boo
 
 def mode_weight(x: Float[Array, "samples 2"], weights: Float[Array, " samples"]) -> Float[Array, " modes"]:
     """Return the share of the weight that is nearest to each centre."""
-    squares = jnp.sum((x[:, None, :] - CENTERS[None, :, :]) ** 2, axis=-1)
-    return weights @ jax.nn.one_hot(jnp.argmin(squares, axis=-1), MODES)
+    # All centres are as far from the origin, so that the nearest is in the direction of x.
+    return weights @ jax.nn.one_hot(jnp.argmax(x @ CENTERS.T, axis=-1), MODES)

@@ -125,8 +125,8 @@ class _Compiled(NamedTuple):
 
     @classmethod
     def ahead(cls, cell: Cell, background: ThreadPoolExecutor) -> "_Compiled":
-        test = (cell.densities, cell.seeds, cell.batches, cell.samples)
-        return cls(background.submit(prepare_training, cell), background.submit(prepare_evaluation, *test))
+        training = background.submit(prepare_training, cell)
+        return cls(training, background.submit(prepare_evaluation, cell.densities, cell.seeds, cell.samples))
 
 
 def _fill(cell: Cell, compiled: _Compiled, others: Sequence[Result], report: Report) -> Result:
