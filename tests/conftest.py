@@ -8,6 +8,8 @@ import jaxtyping
 import pytest
 
 os.environ["MPLBACKEND"] = "Agg"
+# Most programs of the tests run once: a compiler that takes its time would take longer than it saves.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Not all of it. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; JAX fills the
