@@ -39,6 +39,12 @@ def table1(
     budget: Annotated[
         int | None, typer.Option(min=1, help="K times the number of particles.", show_default="288")
     ] = None,
+    average: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="Test the average over this share of the last steps; 0: the last.", show_default="0.1"
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder for results.", show_default="results/table1")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A glimpse: AVO and NVIR*, K=8, 2 seeds, 3,000 steps, in results/quick.")
@@ -57,6 +63,7 @@ def table1(
         "seeds": seeds,
         "steps": steps,
         "budget": budget,
+        "average": average,
     }
     plan = (QUICK if quick else Plan())._replace(**{name: x for name, x in given.items() if x is not None})
     try:

@@ -76,7 +76,16 @@ def test_methods_that_differ_have_no_cells_in_common() -> None:
 
 def test_other_settings_are_another_cell(made: Made) -> None:
     cell = made.results[0].cell
-    changes = {"densities": 4, "seeds": 1, "steps": 4, "budget": 13, "samples": 9, "batches": 3, "method": "NVI"}
+    changes = {
+        "densities": 4,
+        "seeds": 1,
+        "steps": 4,
+        "budget": 13,
+        "samples": 9,
+        "batches": 3,
+        "average": 0.5,
+        "method": "NVI",
+    }
     for name, value in changes.items():
         assert cells.load(replace(cell, **{name: value}), made.out) is None
 

@@ -25,6 +25,7 @@ def invoke(*arguments: str) -> Any:
         (["--K", "1"], "at least 2 densities"),
         (["--budget", "8", "--K", "8"], "budget of 16 or more"),
         (["--seeds", "0"], "--seeds"),
+        (["--average", "2"], "--average"),
         (["--steps", "many"], "--steps"),
         (["--sampels", "3"], "--sampels"),
     ],

@@ -48,6 +48,17 @@ def test_training_is_the_same_again_and_goes_on_in_windows(made: Made) -> None:
     assert history.log_z.shape == (2, 1)
 
 
+def test_parameters_are_averaged_over_the_last_steps() -> None:
+    first, second, both, last = (
+        jax.tree.leaves(train(replace(CELL, steps=steps, average=average))[0])
+        for steps, average in ((100, 0.0), (200, 0.0), (200, 1.0), (200, 0.5))
+    )
+    for one, two, mean, end in zip(first, second, both, last, strict=True):
+        assert (np.asarray(one) != np.asarray(two)).any()
+        np.testing.assert_allclose(np.asarray(mean), (np.asarray(one) + np.asarray(two)) / 2, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(np.asarray(end), np.asarray(two))
+
+
 def test_a_learning_rate_that_decays_ends_at_zero() -> None:
     def rates(*, decays: bool) -> list[float]:
         pace = Pace(*map(jnp.asarray, (True, 5e-3, decays, 200)))

@@ -6,7 +6,7 @@ from typing import Any
 import steelyard as sy
 from steelyard.experiments.annealing.methods import METHODS, Method
 
-SAMPLES, BATCHES = 1_000, 100
+SAMPLES, BATCHES, AVERAGE = 1_000, 100, 0.1
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Cell:
         budget: K times the number of particles in training.
         samples: the particles of a batch at test time.
         batches: over how many batches the metrics are averaged.
+        average: the share of the steps, the last ones, over which parameters are averaged for the test; 0 takes those
+            of the last step.
     """
 
     method: str
@@ -30,6 +32,7 @@ class Cell:
     budget: int
     samples: int = SAMPLES
     batches: int = BATCHES
+    average: float = AVERAGE
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -46,6 +49,8 @@ class Cell:
         for name in ("seeds", "steps", "samples", "batches"):
             if getattr(self, name) < 1:
                 raise sy.ArgumentError(f"{name} is {getattr(self, name)}, but must be at least 1.")
+        if not 0 <= self.average <= 1:
+            raise sy.ArgumentError(f"average is {self.average}, but a share of the steps is between 0 and 1.")
 
     @property
     def kind(self) -> Method:
@@ -56,7 +61,7 @@ class Cell:
     def work(self) -> tuple[Any, ...]:
         """What is computed. With two densities there is no schedule to learn, and methods have cells in common."""
         same = replace(self.kind, name="", learned=self.kind.learned and self.densities > 2)
-        return same, self.densities, self.seeds, self.steps, self.budget, self.samples, self.batches
+        return same, replace(self, method="NVI")
 
     @property
     def particles(self) -> int:
@@ -68,13 +73,14 @@ class Cell:
         """A name for the cell's files, with all settings in it."""
         return (
             f"{self.kind.slug}_K{self.densities}_seeds{self.seeds}_steps{self.steps}_budget{self.budget}"
-            f"_test{self.batches}x{self.samples}_rate{self.kind.learning_rate:g}"
+            f"_test{self.batches}x{self.samples}_rate{self.kind.learning_rate:g}_average{self.average:g}"
         )
 
     @property
     def effort(self) -> str:
         """How much went into the cell, in words; the paper's are of 10 seeds, 20,000 steps and a budget of 288."""
-        return f"{self.seeds:,} seeds, {self.steps:,} steps, budget {self.budget:,}"
+        averaged = f", parameters averaged over the last {self.average:.0%} of the steps" if self.average else ""
+        return f"{self.seeds:,} seeds, {self.steps:,} steps, budget {self.budget:,}{averaged}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name."""

@@ -1,5 +1,6 @@
 """Training: all seeds of a cell in one compiled program."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -64,16 +65,18 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
         report: called from time to time, with the number of steps so far and the history.
 
     Returns:
-        The samplers, stacked along the first axis, and the history of training.
+        The samplers, stacked along the first axis, with parameters averaged over the last steps, and the history of
+        training.
     """
     runs, advance, pace = _set_up(cell)
-    windows = []
+    windows, samplers = [], deque(maxlen=max(1, round(cell.average * cell.steps / WINDOW)))
     for done in range(0, cell.steps, WINDOW):
         count = min(WINDOW, cell.steps - done)
         runs, window = advance(runs, jnp.asarray(count), pace)
         windows.append(np.asarray(window))
+        samplers.append(runs.sampler)
         report(done + count, _history(windows))
-    return runs.sampler, _history(windows)
+    return jax.tree.map(lambda *x: jnp.asarray(np.mean(x, axis=0)), *samplers), _history(windows)
 
 
 def prepare(cell: Cell) -> None:
