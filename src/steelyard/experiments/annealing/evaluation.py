@@ -82,7 +82,8 @@ def _run(samplers: Sampler, batches: int, samples: int, resampling: bool) -> Met
 @lru_cache
 def prepare(densities: int, seeds: int, samples: int) -> None:
     """Compile what `evaluate` will run for cells of these settings, by running it for no batches."""
-    samplers = jax.vmap(lambda seed: Sampler.start(jax.random.key(seed), densities))(jnp.arange(seeds))
+    start = jax.vmap(lambda seed: Sampler.start(jax.random.key(seed), densities))
+    samplers: Any = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), jax.eval_shape(start, jnp.arange(seeds)))
     for resampling in (False, True):
         _run(samplers, 0, samples, resampling)
 
