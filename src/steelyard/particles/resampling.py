@@ -42,8 +42,9 @@ def _how_many_up_to(ordered: Any, positions: Any) -> Any:
     """Return how many of the ordered numbers are not above each position."""
     if isinstance(ordered, np.ndarray):
         return np.searchsorted(ordered, positions, side="right")
-    method = "compare_all" if ordered.shape[0] <= FEW else "scan"
-    return jnp.searchsorted(ordered, positions, side="right", method=method)
+    if ordered.shape[0] <= FEW:
+        return jnp.sum(ordered[:, None] <= positions[None, :], axis=0)
+    return jnp.searchsorted(ordered, positions, side="right")
 
 
 def _cdf(weights: Any) -> Any:
