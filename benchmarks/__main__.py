@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every benchmark, or those named, as one table of ratios."""
+"""`python -m benchmarks`: every benchmark, or those named; a table of ratios for each as soon as it is done."""
 
 import argparse
 from collections.abc import Callable
@@ -21,18 +21,17 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
 
 
 def main() -> None:
-    """Run benchmarks and print the table."""
+    """Run benchmarks and print their tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all, if none is named")
     names = parser.parse_args().names
     if unknown := sorted(set(names) - set(BENCHMARKS)):
         parser.error(f"unknown: {', '.join(unknown)}; choose from {', '.join(BENCHMARKS)}")
     console = Console()
-    rows: list[Row] = []
     for name in names or BENCHMARKS:
         with console.status(f"{name} ..."):
-            rows += BENCHMARKS[name]()
-    console.print(table(rows))
+            rows = BENCHMARKS[name]()
+        console.print(table(name, rows))
 
 
 if __name__ == "__main__":
