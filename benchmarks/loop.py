@@ -51,4 +51,5 @@ def by_hand(key: Any, steps: int) -> Any:
 def run() -> list[Row]:
     """Compare whole runs."""
     contenders = {"sy.train": by_sy_train, "hand-written lax.scan": by_hand}
-    return [compare_training(f"{STEPS:,} small training steps", contenders, "hand-written lax.scan", steps=STEPS)]
+    task = f"{STEPS:,} small training steps"
+    return [compare_training(task, contenders, "hand-written lax.scan", steps=STEPS, repeats=11)]
