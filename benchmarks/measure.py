@@ -130,9 +130,9 @@ def in_a_loop(step: Callable[..., Any], steps: int) -> Callable[..., Any]:
     return update
 
 
-def table(name: str, rows: list[Row]) -> Table:
+def table(benchmark: str, rows: list[Row]) -> Table:
     """Return the ratios of every contender to its yardstick."""
-    title = f"{name}: costs relative to the yardstick (medians of one interleaved run)"
+    title = f"{benchmark}: costs relative to the yardstick (medians of one interleaved run)"
     result = Table(title=title, title_justify="left")
     for name in ("task", "contender", "step", "compile", "memory", "step of the yardstick"):
         result.add_column(name, justify="left" if name in ("task", "contender") else "right")

@@ -5,7 +5,9 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from steelyard.experiments.annealing.evaluation import sample
 from steelyard.experiments.annealing.settings import Cell
 from steelyard.experiments.annealing.train import HASTE, History, Pace, start, train
 from tests.experiments.conftest import Made
@@ -57,6 +59,20 @@ def test_parameters_are_averaged_over_the_last_steps() -> None:
         assert (np.asarray(one) != np.asarray(two)).any()
         np.testing.assert_allclose(np.asarray(mean), (np.asarray(one) + np.asarray(two)) / 2, rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(np.asarray(end), np.asarray(two))
+
+
+@pytest.mark.parametrize("resampling", [False, True])
+def test_metrics_are_averages_over_batches_of_the_seed_s_own_sampler(made: Made, resampling: bool) -> None:
+    run = jax.jit(lambda sampler, key: sample(sampler, key, 1_000, resampling=resampling))
+    result = made.results[1]
+    metrics = result.metrics(resampling=resampling)
+    for seed in range(2):
+        sampler = jax.tree.map(lambda x, seed=seed: x[seed], result.samplers)
+        key = jax.random.fold_in(jax.random.key(seed), 2)
+        outs = [run(sampler, jax.random.fold_in(key, i)) for i in range(2)]
+        assert float(outs[0].log_z) != float(outs[1].log_z)
+        np.testing.assert_allclose(metrics.log_z[seed], np.mean([out.log_z for out in outs]), rtol=1e-4)
+        np.testing.assert_allclose(metrics.ess[seed], np.mean([out.ess for out in outs]), rtol=1e-3)
 
 
 def test_a_learning_rate_that_decays_ends_at_zero() -> None:

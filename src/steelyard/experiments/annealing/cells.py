@@ -21,7 +21,7 @@ import steelyard as sy
 from steelyard.experiments.annealing.evaluation import Metrics
 from steelyard.experiments.annealing.model import Sampler
 from steelyard.experiments.annealing.settings import Cell
-from steelyard.experiments.annealing.train import History, start
+from steelyard.experiments.annealing.train import History, shapes
 
 FOLDER = "cells"
 BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -144,8 +144,7 @@ def _leaves(samplers: Sampler) -> dict[str, Any]:
 
 def _samplers(cell: Cell, found: dict[str, np.ndarray]) -> Sampler:
     """Put the parameters where they belong."""
-    like = eqx.filter_eval_shape(jax.vmap(lambda seed: start(seed, cell.densities)), jnp.arange(cell.seeds))
-    leaves, tree = jax.tree_util.tree_flatten_with_path(like)
+    leaves, tree = jax.tree_util.tree_flatten_with_path(shapes(cell.densities, cell.seeds))
     arrays = [found[f"sampler{jax.tree_util.keystr(path)}"] for path, _ in leaves]
     for (path, expected), array in zip(leaves, arrays, strict=True):
         if array.shape != expected.shape or array.dtype != expected.dtype:

@@ -14,6 +14,7 @@ from steelyard.experiments.annealing.methods import METHODS, program
 from steelyard.experiments.annealing.model import CENTERS, MODES, Sampler
 from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
+from steelyard.experiments.annealing.train import shapes
 
 SHARE = 0.05
 
@@ -82,8 +83,7 @@ def _run(samplers: Sampler, batches: int, samples: int, resampling: bool) -> Met
 @lru_cache
 def prepare(densities: int, seeds: int, samples: int) -> None:
     """Compile what `evaluate` will run for cells of these settings, by running it for no batches."""
-    start = jax.vmap(lambda seed: Sampler.start(jax.random.key(seed), densities))
-    samplers: Any = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), jax.eval_shape(start, jnp.arange(seeds)))
+    samplers: Any = jax.tree.map(lambda of: np.zeros(of.shape, of.dtype), shapes(densities, seeds))
     for resampling in (False, True):
         _run(samplers, 0, samples, resampling)
 

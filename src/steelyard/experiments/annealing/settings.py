@@ -58,10 +58,10 @@ class Cell:
         return METHODS[self.method]
 
     @property
-    def work(self) -> tuple[Any, ...]:
+    def work(self) -> dict[str, Any]:
         """What is computed. With two densities there is no schedule to learn, and methods have cells in common."""
-        same = replace(self.kind, name="", learned=self.kind.learned and self.densities > 2)
-        return same, replace(self, method="NVI")
+        method = replace(self.kind, name="", learned=self.kind.learned and self.densities > 2)
+        return asdict(self) | {"method": method}
 
     @property
     def particles(self) -> int:

@@ -99,6 +99,11 @@ def start(seed: Any, densities: int) -> Sampler:
     return Sampler.start(jax.random.key(seed), densities)
 
 
+def shapes(densities: int, seeds: int) -> Sampler:
+    """Return the shapes of the samplers of all seeds, stacked along the first axis."""
+    return jax.eval_shape(jax.vmap(lambda seed: start(seed, densities)), jnp.arange(seeds))
+
+
 def _history(windows: Sequence[np.ndarray]) -> History:
     return History(*np.stack(windows, axis=-1).transpose(1, 0, 2))
 
