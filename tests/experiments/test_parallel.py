@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.experiments.annealing.parallel import over_seeds
+from steelyard.experiments.annealing.parallel import OPTIONS, known, over_seeds
 
 SPREAD = """
 from steelyard.experiments.annealing.parallel import over_seeds, use_every_core
@@ -36,3 +36,7 @@ def test_what_comes_back_can_be_given_again_without_compiling_again() -> None:
 def test_every_core_has_a_share() -> None:
     run = subprocess.run([sys.executable, "-c", SPREAD], capture_output=True, text=True, check=True)
     assert run.stdout.split() == [str(os.cpu_count()), "True"]
+
+
+def test_options_that_the_compiler_does_not_have_are_left_out() -> None:
+    assert known({**OPTIONS, "xla_cpu_no_such_option": True}) == OPTIONS

@@ -77,6 +77,56 @@ def test_trajectories_follow_a_resampling_after_the_scan() -> None:
     np.testing.assert_allclose(out.trajectories()["z"][:, -1], out.trace["z"])
 
 
+def annealing_step(q: Any, b: Any) -> Any:
+    def density(s: sy.State) -> Any:
+        return s.sample("z", dist.Normal(b, 2.0 - b))
+
+    def forward(s: sy.State, z: Any) -> Any:
+        return s.sample("z", dist.Normal(0.7 * z + 0.4 * b, 0.8))
+
+    def reverse(s: sy.State, z: Any) -> Any:
+        return s.sample("z", dist.Normal(0.9 * z - 0.1, 0.9))
+
+    return sy.resample(sy.propose(sy.extend(density, sy.prev(reverse)), sy.move(forward, q)))
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "universal"])
+def test_a_sampler_that_drops_nothing_can_keep_its_samples(engine: Any) -> None:
+    """Every step proposes for a target of one variable, so that its density is known all along."""
+
+    def start(s: sy.State) -> Any:
+        return s.sample("z", dist.Normal(0.0, 2.0))
+
+    def numbers(values: Any) -> Any:
+        return np.asarray(values, float)
+
+    betas = jnp.array([0.2, 0.5, 1.0])
+    keep, plain = (
+        sy.evaluate(sy.scan(annealing_step, start, betas, keep=kept), jax.random.key(2), particles=7, engine=engine)
+        for kept in (["z"], None)
+    )
+    np.testing.assert_allclose(keep.log_weight, plain.log_weight, rtol=1e-5)
+    np.testing.assert_array_equal(numbers(keep.trace["z"]), numbers(plain.trace["z"]))
+    assert keep.kept is not None
+    np.testing.assert_array_equal(numbers(keep.kept.values["z"][-1]), numbers(plain.trace["z"]))
+    for k in (1, 2):
+        shorter = sy.evaluate(sy.scan(annealing_step, start, betas[:k]), jax.random.key(2), particles=7, engine=engine)
+        np.testing.assert_allclose(numbers(keep.kept.values["z"][k - 1]), numbers(shorter.trace["z"]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "universal"])
+def test_a_proposal_that_dropped_variables_has_no_density_to_divide_by(engine: Any) -> None:
+    q = sy.propose(first, sy.algorithms.smc(transition, None, YS, initial=first))
+    with pytest.raises(sy.GrammarError, match="density to divide by"):
+        sy.evaluate(q, jax.random.key(0), particles=3, engine=engine)
+
+    def step(q: Any, y: Any) -> Any:
+        return sy.move(transition(y), sy.propose(first, q))
+
+    with pytest.raises(sy.GrammarError, match="density to divide by"):
+        sy.evaluate(sy.scan(step, first, YS, keep=["z"]), jax.random.key(0), particles=3, engine=engine)
+
+
 def test_memory_does_not_grow_with_the_number_of_steps() -> None:
     def temporaries(steps: int) -> int:
         q = sy.algorithms.smc(transition, None, jnp.zeros(steps), initial=first)

@@ -42,13 +42,13 @@ def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Valu
         at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
         new = replace(new, at_rest=at_rest)
     kept = {a: new.trace[a] for a in q.keep or ()}
-    return Step(_carry(new, q), arguments, after.levels, kept, after.ancestors), source
+    return Step(_carry(new), arguments, after.levels, kept, after.ancestors), source
 
 
 def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
     """Return the particles and the arguments that go into the first step."""
     arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
-    carried = _carry(e0, q)
+    carried = _carry(e0)
     if q.length and _detaches(q.build(Carried(None), 0)):
         at_rest = engine.at(target(q.q), arguments, stop_gradient(e0.trace)).log_density
         carried = replace(carried, at_rest=at_rest)
@@ -103,7 +103,8 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     with engine.counting(0) as used:
         after = jax.eval_shape(step, carried, arguments, first)
     resamples = after.ancestors is not None
-    carried = _alike(carried, after.evaluation, engine.one)
+    # What one step drops is missing from then on.
+    carried = replace(_alike(carried, after.evaluation, engine.one), partial=after.evaluation.partial)
     _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
     once = _Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()
@@ -171,7 +172,7 @@ def _first(items: list[Any]) -> tuple[int, ...]:
     return tuple(map(items.index, items))
 
 
-def _carry(e: Evaluation, q: Scan) -> Evaluation:
+def _carry(e: Evaluation) -> Evaluation:
     """Return what goes round in a loop: the particles, without what only concerns the step that made them."""
     loss = jnp.asarray(e.loss, float) if isinstance(e.log_weight, jax.Array) else e.loss
     return Evaluation(
@@ -182,7 +183,7 @@ def _carry(e: Evaluation, q: Scan) -> Evaluation:
         loss=loss,
         score=e.score,
         at_rest=e.at_rest,
-        partial=e.partial or q.keep is not None,
+        partial=e.partial,
     )
 
 
@@ -196,7 +197,8 @@ def _newest(e: Evaluation) -> Evaluation:
     def newest(m: Map[Any]) -> Map[Any]:
         return m.restrict(Domain({a: True for a in m if not isinstance(a, Previous)}))
 
-    return replace(e, trace=newest(e.trace), log_density=newest(e.log_density))
+    drops = any(isinstance(a, Previous) for a in e.log_density)
+    return replace(e, trace=newest(e.trace), log_density=newest(e.log_density), partial=e.partial or drops)
 
 
 def _alike(e: Evaluation, other: Evaluation, one: Any) -> Evaluation:

@@ -99,7 +99,8 @@ def _compiled(seeds: int, samples: int, resampling: bool) -> Callable[..., Any]:
         def add(i: Any, total: Any) -> Any:
             return jax.tree.map(jnp.add, total, batch(x[0], jax.random.fold_in(x[1], i)))
 
-        nothing = jax.tree.map(lambda of: jnp.zeros(of.shape, of.dtype), jax.eval_shape(batch, *x))
+        levels = len(x[0].logits) + 1
+        nothing = jnp.zeros(()), jnp.zeros(()), jnp.zeros(levels), jnp.zeros(MODES)
         total = jax.lax.fori_loop(0, batches, add, nothing)
         return jax.tree.map(lambda values: values / batches, total)
 

@@ -58,8 +58,7 @@ def samples(result: Result) -> Figure:
     line = jnp.linspace(-EXTENT, EXTENT, PIXELS)
     grid = jnp.stack(jnp.meshgrid(line, line), axis=-1).reshape(-1, 2)
     log_start, log_end = jax.vmap(lambda x: (initial.log_prob(x).sum(), log_ring(x)))(grid)
-    points = [5.0 * jax.random.normal(jax.random.key(0), (SAMPLES, 2)), *_levels(sampler)]
-    for k, (beta, xs) in enumerate(zip(np.asarray(betas), points, strict=True)):
+    for k, (beta, xs) in enumerate(zip(np.asarray(betas), _levels(sampler), strict=True)):
         log_density = np.asarray((1 - beta) * log_start + beta * log_end).reshape(PIXELS, PIXELS)
         extent = (-EXTENT, EXTENT, -EXTENT, EXTENT)
         axes[0, k].imshow(np.exp(log_density - log_density.max()), origin="lower", extent=extent, cmap="viridis")
@@ -73,15 +72,19 @@ def samples(result: Result) -> Figure:
 
 
 def _levels(sampler: Sampler) -> list[Float[Array, "samples 2"]]:
-    """Return samples of every level: of the sampler that ends there."""
+    """Return samples of every level, the initial proposal first, resampled by the weights that they have there."""
+
+    def step(q: Any, x: Any) -> Any:
+        beta, (forward, reverse) = x
+        return sy.resample(sy.propose(sy.extend(annealed(beta), sy.prev(reverse)), sy.move(forward, q)))
 
     def run(betas: Any, kernels: Any) -> Any:
-        q = sy.algorithms.nvi(annealed, lambda kernels: kernels, (betas, kernels))
-        return sy.evaluate(sy.resample(q), jax.random.key(1), particles=SAMPLES).value
+        q = sy.scan(step, annealed(betas[0]), (betas[1:], kernels), keep=["x"])
+        return sy.evaluate(q, jax.random.key(1), particles=SAMPLES).kept
 
-    betas, kernels = sampler.schedule(learned=False), (sampler.forward, sampler.reverse)
     compiled = jax.jit(run, compiler_options=HASTE)
-    return [compiled(betas[: k + 1], jax.tree.map(lambda x: x[:k], kernels)) for k in range(1, len(betas))]  # noqa: B023
+    kept = compiled(sampler.schedule(learned=False), (sampler.forward, sampler.reverse))
+    return [kept.first["x"], *kept.values["x"]]
 
 
 def schedules(results: Sequence[Result]) -> Figure:

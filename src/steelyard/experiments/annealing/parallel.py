@@ -1,7 +1,7 @@
 """Seeds side by side: each core has a share of them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -9,8 +9,12 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-# Each device has a core of its own: threads for single operations would only get in each other's way.
-ONE_THREAD = {"xla_cpu_multi_thread_eigen": False}
+OPTIONS = {
+    # Each device has a core of its own: threads for single operations would only get in each other's way.
+    "xla_cpu_multi_thread_eigen": False,
+    # A library is faster for products of matrices, but slower for sums as short as the gradients of biases.
+    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
+}
 
 
 def use_every_core() -> None:
@@ -18,6 +22,16 @@ def use_every_core() -> None:
     # An error says that JAX runs already, with the devices that it has.
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+
+def known(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options of the compiler that its version has: experimental ones come and go."""
+    found = {}
+    for name, value in options.items():
+        with suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+            found[name] = value
+    return found
 
 
 def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
@@ -40,7 +54,7 @@ def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
     split, whole = PartitionSpec("seeds"), PartitionSpec()
     # The check is of communication between devices, and there is none.
     spread = jax.shard_map(share, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
-    compiled = jax.jit(spread, compiler_options=ONE_THREAD)
+    compiled = jax.jit(spread, compiler_options=known(OPTIONS))
 
     def call(xs: Any, *shared: Any) -> Any:
         # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.
