@@ -19,7 +19,7 @@ from steelyard.experiments.annealing.model import Sampler
 from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 
-WINDOW = 100
+WINDOW, AHEAD = 100, 4
 ADAM = optax.scale_by_adam()
 # For what runs once: a compiler that takes its time would take ten times longer than the program.
 HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -69,13 +69,22 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
         training.
     """
     runs, advance, pace = _set_up(cell)
-    windows, samplers = [], deque(maxlen=max(1, round(cell.average * cell.steps / WINDOW)))
+    running, windows = deque(), []
+    samplers = deque(maxlen=max(1, round(cell.average * cell.steps / WINDOW)))
+
+    def look() -> None:
+        windows.append(np.asarray(running.popleft()))
+        report(min(len(windows) * WINDOW, cell.steps), _history(windows))
+
     for done in range(0, cell.steps, WINDOW):
-        count = min(WINDOW, cell.steps - done)
-        runs, window = advance(runs, jnp.asarray(count), pace)
-        windows.append(np.asarray(window))
+        runs, window = advance(runs, jnp.asarray(min(WINDOW, cell.steps - done)), pace)
+        running.append(window)
         samplers.append(runs.sampler)
-        report(done + count, _history(windows))
+        # Devices that have work to go on with wait neither for each other nor for the report.
+        if len(running) > AHEAD:
+            look()
+    while running:
+        look()
     return jax.tree.map(lambda *x: jnp.asarray(np.mean(x, axis=0)), *samplers), _history(windows)
 
 
