@@ -94,14 +94,14 @@ def by_hand(unroll: int) -> Any:
     return loss
 
 
-def by_coix(*, rolled: bool) -> Any:
+def by_coix(*, rolled: bool, densities: int = DENSITIES, particles: int = PARTICLES, learned: bool = True) -> Any:
     """The same in the earlier library, which has no rule for the parameters of the density that came in."""
 
     def loss(sampler: Sampler, key: Any) -> Any:
-        betas, levels = sampler.schedule(learned=True), range(DENSITIES - 1)
+        betas, levels = sampler.schedule(learned=learned), range(densities - 1)
 
         def for_all_particles(f: Any) -> Any:
-            return numpyro.plate("particles", PARTICLES, dim=-1)(f)
+            return numpyro.plate("particles", particles, dim=-1)(f)
 
         def target(k: Any) -> Any:
             def p() -> Any:
@@ -125,11 +125,11 @@ def by_coix(*, rolled: bool) -> Any:
         if not rolled:
             targets, forward, reverse = programs
             programs = (
-                [targets(k) for k in range(DENSITIES)],
+                [targets(k) for k in range(densities)],
                 [forward(k) for k in levels],
                 [reverse(k) for k in levels],
             )
-        q = coix.algo.nvi_rkl(*programs, num_targets=DENSITIES)
+        q = coix.algo.nvi_rkl(*programs, num_targets=densities)
         return coix.traced_evaluate(q, seed=key)()[2]["loss"]
 
     return loss
