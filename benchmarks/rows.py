@@ -1,7 +1,7 @@
 """`python -m benchmarks.rows`: NVIR and NVIR* of the paper's first table, trained with coix, tested as by `table1`.
 
 No timing, but a check by another implementation of what fixed and learned schedules lead to: see
-`src/steelyard/experiments/annealing/README.md`. Ten minutes.
+`src/steelyard/experiments/annealing/README.md`. Four minutes.
 """
 
 from typing import Any
