@@ -98,6 +98,7 @@ class Evaluation:
         score: the log density of the variables that were drawn and are not reparameterised; None without any.
         kernel: of a compose or move, the evaluation of the program that ran last; for objectives.
         fixed: whether no gradient flows into the values of the trace.
+        kept: of a `scan` that keeps variables, their values at each step and the ancestors that connect them.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
