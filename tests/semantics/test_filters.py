@@ -101,11 +101,14 @@ def test_a_sampler_that_drops_nothing_can_keep_its_samples(engine: Any) -> None:
         return np.asarray(values, float)
 
     betas = jnp.array([0.2, 0.5, 1.0])
-    keep, plain = (
-        sy.evaluate(sy.scan(annealing_step, start, betas, keep=kept), jax.random.key(2), particles=7, engine=engine)
-        for kept in (["z"], None)
-    )
+    scans = [sy.scan(annealing_step, start, betas, keep=kept) for kept in (["z"], None)]
+    keep, plain = (sy.evaluate(q, jax.random.key(2), particles=7, engine=engine) for q in scans)
     np.testing.assert_allclose(keep.log_weight, plain.log_weight, rtol=1e-5)
+    proposed, expected = (
+        sy.evaluate(sy.propose(start, q), jax.random.key(2), particles=7, engine=engine) for q in scans
+    )
+    np.testing.assert_allclose(proposed.log_weight, expected.log_weight, rtol=1e-5)
+    assert np.ptp(numbers(proposed.log_weight)) > 0
     np.testing.assert_array_equal(numbers(keep.trace["z"]), numbers(plain.trace["z"]))
     assert keep.kept is not None
     np.testing.assert_array_equal(numbers(keep.kept.values["z"][-1]), numbers(plain.trace["z"]))

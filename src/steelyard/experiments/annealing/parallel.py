@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import jax
@@ -34,6 +35,11 @@ def known(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+@cache
+def _options() -> dict[str, Any]:
+    return known(OPTIONS)
+
+
 def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
     """Run a function for every seed, in one compiled program that is spread over the CPU devices.
 
@@ -54,7 +60,7 @@ def over_seeds(f: Callable[..., Any], seeds: int) -> Callable[..., Any]:
     split, whole = PartitionSpec("seeds"), PartitionSpec()
     # The check is of communication between devices, and there is none.
     spread = jax.shard_map(share, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
-    compiled = jax.jit(spread, compiler_options=known(OPTIONS))
+    compiled = jax.jit(spread, compiler_options=_options())
 
     def call(xs: Any, *shared: Any) -> Any:
         # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.
