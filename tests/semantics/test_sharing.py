@@ -8,7 +8,12 @@ import numpy as np
 import numpyro.distributions as dist
 
 import steelyard as sy
-from steelyard.semantics.sharing import without_repetition
+from steelyard.semantics import sharing
+from steelyard.semantics.jaxprs import rewritten
+
+
+def without_repetition(f: Any) -> Any:
+    return rewritten(f, sharing.without_repetition)
 
 
 def count(f: Any, name: str, *args: Any) -> int:

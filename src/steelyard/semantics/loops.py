@@ -15,6 +15,8 @@ from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept
+from steelyard.semantics.jaxprs import rewritten
+from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values
 from steelyard.types import stop_gradient
@@ -126,8 +128,9 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
+    body = rewritten(body, without_repetition, with_fast_gradients(own=len(jax.tree.leaves(carry))))
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
-        without_repetition(body), carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
+        body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )
     engine.skip(q.length * keys)
     last = once.restore(last)

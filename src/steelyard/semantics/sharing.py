@@ -4,32 +4,13 @@ XLA merges equal operations, but not in a loop that is differentiated: JAX first
 rounds out of it, every copy on its own, and then the copies look different.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
-import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 
-def without_repetition(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function of pytrees of arrays, without operations that repeat others.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from steelyard.semantics.sharing import without_repetition
-        >>> str(jax.make_jaxpr(without_repetition(lambda x: jnp.sin(x) * jnp.sin(x)))(1.0)).count("sin")
-        1
-    """
-
-    def shared(*args: Any) -> Any:
-        closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
-        merged = ClosedJaxpr(_merged(closed.jaxpr), closed.consts)
-        return jax.tree.unflatten(jax.tree.structure(shapes), jaxpr_as_fun(merged)(*jax.tree.leaves(args)))
-
-    return shared
-
-
-def _merged(jaxpr: Jaxpr) -> Jaxpr:
+def without_repetition(jaxpr: Jaxpr) -> Jaxpr:
     """Return the jaxpr with one equation in place of all that compute the same."""
     known: dict[Hashable, list[Any]] = {}
     same: dict[Any, Any] = {}

@@ -1,0 +1,30 @@
+"""Functions as equations that can be rewritten, before they are differentiated and compiled."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+
+def rewritten(f: Callable[..., Any], *rewrites: Callable[[Jaxpr], Jaxpr]) -> Callable[..., Any]:
+    """Return the function of pytrees of arrays that computes what is left of f after the rewrites, in their order.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from steelyard.semantics.jaxprs import rewritten
+        >>> from steelyard.semantics.sharing import without_repetition
+        >>> f = rewritten(lambda x: jnp.sin(x) * jnp.sin(x), without_repetition)
+        >>> str(jax.make_jaxpr(f)(1.0)).count("sin")
+        1
+    """
+
+    def run(*args: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+        jaxpr = closed.jaxpr
+        for rewrite in rewrites:
+            jaxpr = rewrite(jaxpr)
+        leaves = jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))(*jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return run
