@@ -94,8 +94,28 @@ def by_hand(unroll: int) -> Any:
     return loss
 
 
-def by_coix(*, rolled: bool, densities: int = DENSITIES, particles: int = PARTICLES, learned: bool = True) -> Any:
-    """The same in the earlier library, which has no rule for the parameters of the density that came in."""
+def _log_annealed_in_example(x: Any, beta: Any) -> Any:
+    ring = jax.nn.logsumexp(dist.Normal(CENTERS, VARIANCE**0.5).log_prob(x[:, None, :]).sum(-1), axis=-1)
+    return (1 - beta) * dist.Normal(0.0, 5.0).log_prob(x).sum(-1) + beta * ring
+
+
+def _moments_in_example(kernel: Kernel, x: Any) -> tuple[Any, Any]:
+    hidden = jax.nn.relu(x @ kernel.hidden.weight.T + kernel.hidden.bias)
+    heads = zip(jnp.split(kernel.moments.weight, 2), jnp.split(kernel.moments.bias, 2), strict=True)
+    offset, spread = (hidden @ weight.T + bias for weight, bias in heads)
+    return x + offset, jnp.sqrt(jax.nn.softplus(spread))
+
+
+def by_coix(
+    *, rolled: bool, densities: int = DENSITIES, particles: int = PARTICLES, learned: bool = True, example: bool = False
+) -> Any:
+    """The same in the earlier library, which has no rule for the parameters of the density that came in.
+
+    Its own example of this task has a layer for each moment, and eight Gaussian densities in place of a product with
+    all centers: that is the other contender.
+    """
+    log_annealed = _log_annealed_in_example if example else _log_annealed
+    moments = _moments_in_example if example else _moments
 
     def loss(sampler: Sampler, key: Any) -> Any:
         betas, levels = sampler.schedule(learned=learned), range(densities - 1)
@@ -106,7 +126,7 @@ def by_coix(*, rolled: bool, densities: int = DENSITIES, particles: int = PARTIC
         def target(k: Any) -> Any:
             def p() -> Any:
                 x = numpyro.sample("x", dist.Normal(0.0, 5.0).expand([2]).to_event(1).mask(False))
-                numpyro.factor("heat", _log_annealed(x, betas[k]))
+                numpyro.factor("heat", log_annealed(x, betas[k]))
                 return ({"x": x},)
 
             return for_all_particles(p)
@@ -114,8 +134,8 @@ def by_coix(*, rolled: bool, densities: int = DENSITIES, particles: int = PARTIC
         def kernels(stack: Kernel) -> Any:
             def kernel(k: Any) -> Any:
                 def f(inputs: Any) -> Any:
-                    moments = _moments(jax.tree.map(lambda leaf: leaf[k], stack), inputs["x"])
-                    return numpyro.sample("x", dist.Normal(*moments).to_event(1))
+                    layers = jax.tree.map(lambda leaf: leaf[k], stack)
+                    return numpyro.sample("x", dist.Normal(*moments(layers, inputs["x"])).to_event(1))
 
                 return for_all_particles(f)
 
@@ -141,7 +161,8 @@ def run() -> list[Row]:
     for name, unroll in (("rolled", 1), ("unrolled", DENSITIES - 1)):
         losses = {
             "steelyard": steelyard_loss(unroll),
-            "coix": by_coix(rolled=unroll == 1),
+            "coix, the same networks": by_coix(rolled=unroll == 1),
+            "coix's example": by_coix(rolled=unroll == 1, example=True),
             "hand-written JAX": by_hand(unroll),
         }
         parameters, static = eqx.partition(Sampler.start(jax.random.key(0), DENSITIES), eqx.is_inexact_array)
