@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from jax.lax import dot_general, optimization_barrier
 
-# Beyond so many rows there is enough arithmetic in a product that its form does not matter.
+# Beyond so many rows copies cost more, and it depends on what is around a product which form is faster.
 MOST = 256
 
 
