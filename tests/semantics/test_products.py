@@ -10,7 +10,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.semantics.jaxprs import rewritten
-from steelyard.semantics.products import MOST, with_fast_gradients
+from steelyard.semantics.products import MOST_ROWS, with_fast_gradients
 
 # Which axis of the particles' array and of the matrix is summed over, and which of the two comes first.
 FORMS = {
@@ -108,8 +108,8 @@ def test_other_products_are_left_alone() -> None:
     assert calls(lambda x, w: jnp.einsum("pi,pi->p", x, w[:, :3].repeat(2, 0)), x, w) == 0
     assert calls(lambda x, w: x @ w, x.astype(int), w.astype(int)) == 0
     assert calls(lambda x, w: jax.lax.dot(x, w, preferred_element_type=jnp.float32), *map(jnp.bfloat16, (x, w))) == 0
-    assert calls(lambda x, w: x @ w, jnp.ones((MOST, 3)), w) == 1
-    assert calls(lambda x, w: x @ w, jnp.ones((MOST + 1, 3)), w) == 0
+    assert calls(lambda x, w: x @ w, jnp.ones((MOST_ROWS, 3)), w) == 1
+    assert calls(lambda x, w: x @ w, jnp.ones((MOST_ROWS + 1, 3)), w) == 0
 
 
 def test_what_is_computed_from_particles_is_theirs() -> None:

@@ -16,7 +16,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from jax.lax import dot_general, optimization_barrier
 
 # Beyond so many rows copies cost more, and it depends on what is around a product which form is faster.
-MOST = 256
+MOST_ROWS = 256
 
 
 def with_fast_gradients(own: int) -> Callable[[Jaxpr], Jaxpr]:
@@ -27,30 +27,30 @@ def with_fast_gradients(own: int) -> Callable[[Jaxpr], Jaxpr]:
     """
 
     def rewrite(jaxpr: Jaxpr) -> Jaxpr:
-        differ = set(jaxpr.invars[:own])
+        of_particles = set(jaxpr.invars[:own])
         equations = []
         for equation in jaxpr.eqns:
-            mine = [not isinstance(atom, Literal) and atom in differ for atom in equation.invars]
-            if any(mine):
-                differ.update(equation.outvars)
-            equations.append(_rewritten(equation, mine.index(False)) if _is_product(equation, mine) else equation)
+            owned = [not isinstance(atom, Literal) and atom in of_particles for atom in equation.invars]
+            if any(owned):
+                of_particles.update(equation.outvars)
+            equations.append(_rewritten(equation, owned.index(False)) if _is_product(equation, owned) else equation)
         return jaxpr.replace(eqns=equations)
 
     return rewrite
 
 
-def _is_product(equation: JaxprEqn, mine: list[bool]) -> bool:
+def _is_product(equation: JaxprEqn, owned: list[bool]) -> bool:
     """Tell whether this is the product of one matrix that is shared, and of something that is not."""
-    if equation.primitive.name != "dot_general" or sum(mine) != 1:
+    if equation.primitive.name != "dot_general" or sum(owned) != 1:
         return False
     contracted, batch = equation.params["dimension_numbers"]
     arrays: list[Any] = [atom.aval for atom in (*equation.invars, *equation.outvars)]
-    matrix, vectors = (arrays[mine.index(flag)] for flag in (False, True))
+    matrix, vectors = (arrays[owned.index(flag)] for flag in (False, True))
     return (
         matrix.ndim == vectors.ndim == 2
         and len(contracted[0]) == 1
         and not any(batch)
-        and vectors.size <= MOST * matrix.shape[contracted[mine.index(False)][0]]
+        and vectors.size <= MOST_ROWS * matrix.shape[contracted[owned.index(False)][0]]
         and equation.params["out_sharding"] is None
         and len({array.dtype for array in arrays}) == 1
         and jnp.issubdtype(matrix.dtype, jnp.floating)
