@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -11,13 +11,15 @@ import jax
 import optax
 from rich.table import Table
 
+ROUNDS, SECONDS, BURST = 7, 20.0, 0.1
+
 
 @dataclass(frozen=True)
 class Cost:
-    """What one contender needs: medians over the repetitions, and the memory that XLA allots."""
+    """What one contender needs: medians over the rounds, and the memory that XLA allots."""
 
     step: float
-    compile: float
+    compile: float | None = None
     memory: int | None = None
 
 
@@ -36,12 +38,13 @@ def compare(
     args: tuple[Any, ...],
     yardstick: str,
     *,
-    repeats: int = 7,
+    peers: Mapping[str, Callable[[], float]] | None = None,
     compilations: int = 5,
 ) -> Row:
-    """Measure jitted contenders in turn on the same arguments: `repeats` runs and `compilations` of each.
+    """Measure jitted contenders in turn on the same arguments, after compiling each `compilations` times.
 
     Compile time is tracing, lowering and compiling, from empty caches. Memory is arguments, outputs and temporaries.
+    `peers` are not JAX's: they run once when called, and return the seconds that it took them.
     """
     compiled: dict[str, Any] = {}
     compile_times: dict[str, list[float]] = {name: [] for name in contenders}
@@ -51,23 +54,10 @@ def compare(
             start = time.perf_counter()
             compiled[name] = jax.jit(function).lower(*args).compile()
             compile_times[name].append(time.perf_counter() - start)
-    step_times: dict[str, list[float]] = {name: [] for name in contenders}
-    loops = {name: _loops(run, args) for name, run in compiled.items()}
-    for _ in range(repeats):
-        for name, run in compiled.items():
-            start = time.perf_counter()
-            for _ in range(loops[name]):
-                result = run(*args)
-            jax.block_until_ready(result)
-            step_times[name].append((time.perf_counter() - start) / loops[name])
-    costs = {
-        name: Cost(
-            statistics.median(step_times[name]),
-            statistics.median(compile_times[name]),
-            _memory(compiled[name]),
-        )
-        for name in contenders
-    }
+    step_times = _rounds({name: _timer(run, args) for name, run in compiled.items()} | dict(peers or {}))
+    costs = {name: Cost(statistics.median(times)) for name, times in step_times.items()}
+    for name, run in compiled.items():
+        costs[name] = replace(costs[name], compile=statistics.median(compile_times[name]), memory=_memory(run))
     return Row(task, costs, yardstick)
 
 
@@ -92,12 +82,33 @@ def compare_training(
     return Row(task, {name: Cost((long[name] - short[name]) / steps, short[name]) for name in contenders}, yardstick)
 
 
-def _loops(run: Callable[..., Any], args: tuple[Any, ...], seconds: float = 0.5) -> int:
-    """Return how often to run between two looks at the clock."""
-    jax.block_until_ready(run(*args))
-    start = time.perf_counter()
-    jax.block_until_ready(run(*args))
-    return max(1, int(seconds / (time.perf_counter() - start)))
+def _rounds(timers: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Return what every timer measured in at least `ROUNDS` rounds, and in as many as `SECONDS` take.
+
+    Many short rounds: when the machine slows down for a while, it does so for all of them.
+    """
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    start, rounds = time.perf_counter(), 0
+    while rounds < ROUNDS or time.perf_counter() - start < SECONDS:
+        for name, timer in timers.items():
+            times[name].append(timer())
+        rounds += 1
+    return times
+
+
+def _timer(run: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], float]:
+    """Return a function that runs often enough to be timed, and returns the seconds of one run."""
+
+    def seconds(loops: int) -> float:
+        start = time.perf_counter()
+        for _ in range(loops):
+            result = run(*args)
+        jax.block_until_ready(result)
+        return (time.perf_counter() - start) / loops
+
+    seconds(1)
+    loops = max(1, int(BURST / seconds(1)))
+    return lambda: seconds(loops)
 
 
 def _memory(compiled: Any) -> int:
@@ -138,18 +149,23 @@ def table(benchmark: str, rows: list[Row]) -> Table:
         result.add_column(name, justify="left" if name in ("task", "contender") else "right")
     for row in rows:
         base = row.costs[row.yardstick]
+        task = row.task
         for name, cost in row.costs.items():
             if name == row.yardstick:
                 continue
-            memory = ""
-            if cost.memory is not None and base.memory is not None:
-                memory = f"{cost.memory / base.memory:.2f} ({cost.memory / 1e6:.3g} MB)"
-            result.add_row(
-                row.task,
-                f"{name} / {row.yardstick}",
-                f"{cost.step / base.step:.2f}",
-                f"{cost.compile / base.compile:.2f}",
-                memory,
-                f"{base.step * 1e3:.3g} ms",
-            )
+            memory = _ratio(cost.memory, base.memory)
+            if cost.memory is not None:
+                memory += f" ({cost.memory / 1e6:.3g} MB)"
+            steps, compiles = _ratio(cost.step, base.step), _ratio(cost.compile, base.compile)
+            result.add_row(task, f"{name} / {row.yardstick}", steps, compiles, memory, _duration(base.step))
+            task = ""
+        result.add_section()
     return result
+
+
+def _ratio(cost: float | None, base: float | None) -> str:
+    return "" if cost is None or base is None else f"{cost / base:.2f}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

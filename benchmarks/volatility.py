@@ -6,7 +6,8 @@ it needs an older NumPy: `make bench` makes it.
 
 import json
 import subprocess
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpyro.distributions as dist
 
 import steelyard as sy
 from benchmarks.filtering import MEAN, PERSISTENCE, VOLATILITY
-from benchmarks.measure import Cost, Row, compare
+from benchmarks.measure import Row, compare
 
 STEPS, PARTICLES, MANY, FEW_STEPS = 1_000, 100_000, 1_000_000, 10
 PEER = Path(".venv-particles/bin/python")
@@ -74,24 +75,32 @@ def run() -> list[Row]:
     ys = jnp.exp(-0.25) * jax.random.normal(jax.random.key(2), (STEPS,))
     key = jax.random.key(1)
 
-    def row(particles: int, steps: int) -> Row:
+    def row(particles: int, steps: int, peers: dict[str, Callable[[], float]]) -> Row:
         contenders = {"steelyard": steelyard(particles), "hand-written JAX": by_hand(particles)}
         task = f"bootstrap filter, {steps:,} steps, {particles:,} particles ({particles * 4e-6:.1f} MB)"
-        return compare(task, contenders, (key, ys[:steps]), "hand-written JAX")
+        return compare(task, contenders, (key, ys[:steps]), "hand-written JAX", peers=peers)
 
-    whole = row(PARTICLES, STEPS)
-    if PEER.exists():
-        whole = replace(whole, costs={**whole.costs, "particles": peer(np.asarray(ys))})
-    return [whole, row(MANY, FEW_STEPS)]
+    with installed_peers(np.asarray(ys)) as peers:
+        whole = row(PARTICLES, STEPS, peers)
+    return [whole, row(MANY, FEW_STEPS, {})]
 
 
-def peer(ys: np.ndarray) -> Cost:
-    """Run the package `particles` on the same data."""
-    done = subprocess.run(
-        [str(PEER), str(Path(__file__).with_name("volatility_peer.py"))],
-        input=json.dumps({"ys": ys.tolist(), "particles": PARTICLES, "model": [MEAN, PERSISTENCE, VOLATILITY]}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return Cost(json.loads(done.stdout)["seconds"], float("nan"))
+@contextmanager
+def installed_peers(ys: np.ndarray) -> Iterator[dict[str, Callable[[], float]]]:
+    """Yield a function that runs the package `particles` on the same data, in a process of its own, if it is there."""
+    if not PEER.exists():
+        yield {}
+        return
+    command = [str(PEER), str(Path(__file__).with_name("volatility_peer.py"))]
+    task = {"ys": ys.tolist(), "particles": PARTICLES, "model": [MEAN, PERSISTENCE, VOLATILITY]}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asks, answers = process.stdin, process.stdout
+
+        def ask(line: str) -> float:
+            print(line, file=asks, flush=True)
+            return float(answers.readline())
+
+        ask(json.dumps(task))
+        yield {"particles": lambda: ask("again")}
