@@ -107,31 +107,3 @@ def test_another_target_is_never_taken_for_the_same() -> None:
     q = sy.propose(sy.extend(wide, sy.prev(kernel)), sy.move(kernel, sy.propose(narrow, narrow)))
     fast, plain = (sy.evaluate(q, jax.random.key(0), YS, particles=20, incremental=x) for x in (True, False))
     np.testing.assert_array_equal(fast.log_weight, plain.log_weight)
-
-
-def test_chunks_change_nothing_but_the_memory() -> None:
-    def model(s: sy.State, x: Any) -> Any:
-        w = s.sample("w", dist.Normal(jnp.zeros(32), 1.0))
-        s.observe("x", dist.Normal(jnp.tanh(0.1 * x @ w), 0.7), jnp.ones(x.shape[0]))
-        return w, x
-
-    def kernel(s: sy.State, value: Any) -> Any:
-        return s.sample("w", dist.Normal(0.9 * value[0], 0.3)), value[1]
-
-    q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, sy.resample(sy.propose(model, model))))
-    x = jax.random.normal(jax.random.key(1), (400, 32))
-    run = jax.jit(lambda key, x, chunk: sy.evaluate(q, key, x, particles=1001, chunk=chunk), static_argnums=2)
-    whole, parts = run(jax.random.key(0), x, None), run(jax.random.key(0), x, 100)
-    np.testing.assert_allclose(whole.log_weight, parts.log_weight, rtol=1e-3, atol=1e-3)
-    np.testing.assert_allclose(whole.trace["w"], parts.trace["w"], rtol=1e-4, atol=1e-5)
-
-    def network(s: sy.State, x: Any) -> None:
-        w = s.sample("w", dist.Normal(jnp.zeros(32), 1.0))
-        s.observe("x", dist.Normal(x.T @ jnp.tanh(x @ w), 0.7), jnp.ones(32))
-
-    def temporaries(chunk: int | None) -> int:
-        program = sy.propose(network, network)
-        f = jax.jit(lambda key, x: sy.evaluate(program, key, x, particles=20_000, chunk=chunk).log_z)
-        return f.lower(jax.random.key(0), x).compile().memory_analysis().temp_size_in_bytes
-
-    assert temporaries(500) < temporaries(None) / 4

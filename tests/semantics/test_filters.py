@@ -77,6 +77,32 @@ def test_trajectories_follow_a_resampling_after_the_scan() -> None:
     np.testing.assert_allclose(out.trajectories()["z"][:, -1], out.trace["z"])
 
 
+def test_trajectories_of_a_batch_and_of_the_other_engine() -> None:
+    q = sy.algorithms.smc(transition, None, YS, initial=first, keep=["z"])
+    keys = jax.random.split(jax.random.key(1), 3)
+    batch = jax.vmap(lambda key: sy.evaluate(q, key, particles=7))(keys).trajectories()["z"]
+    for key, expected in zip(keys, batch, strict=True):
+        single = sy.evaluate(q, key, particles=7).trajectories()["z"]
+        np.testing.assert_allclose(single, expected, rtol=1e-4, atol=1e-5)
+    universal = sy.evaluate(q, keys[2], particles=7, engine="universal").trajectories()["z"]
+    np.testing.assert_allclose(universal, batch[2], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["vectorized", "universal"])
+def test_only_variables_that_all_particles_have_can_be_kept(engine: Any) -> None:
+    q = sy.algorithms.smc(transition, None, YS, initial=first, keep=["w"])
+    with pytest.raises(sy.AddressError, match="no variable 'w' to keep in every particle; there are 'z'"):
+        sy.evaluate(q, jax.random.key(0), particles=3, engine=engine)
+
+    def sometimes(s: sy.State, z: Any = 0.0) -> Any:
+        with s.when(s.sample("flag", dist.Bernoulli(0.5)) == 1):
+            return s.sample("z", dist.Normal(0.0, 1.0))
+
+    q = sy.scan(lambda q, _: sy.move(sometimes, q), sometimes, None, length=2, keep=["z"])
+    with pytest.raises(sy.AddressError, match="there are 'flag'"):
+        sy.evaluate(q, jax.random.key(0), particles=9, engine=engine)
+
+
 def annealing_step(q: Any, b: Any) -> Any:
     def density(s: sy.State) -> Any:
         return s.sample("z", dist.Normal(b, 2.0 - b))

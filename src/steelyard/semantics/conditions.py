@@ -6,7 +6,7 @@ import numpy as np
 
 from steelyard.errors import AddressError, ArgumentError, GrammarError, ObservedKernelError
 from steelyard.language.addresses import Previous, previous, variable
-from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, describe
+from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, Scan, describe
 from steelyard.maps import Domain, Map
 from steelyard.semantics.evaluation import Evaluation
 
@@ -76,6 +76,17 @@ def check_complete(e: Evaluation, q: Propose) -> None:
             f"{describe(q)}: the proposal has a scan that keeps only the newest version of each variable, so that the "
             f"density to divide by is not known. Leave keep out of the scan, or propose for each of its steps."
         )
+
+
+def check_kept(trace: Map[Any], q: Scan) -> None:
+    """Raise `AddressError` if q is to keep a variable that some particle lacks."""
+    for a in q.keep or ():
+        if trace.present(a) is not True:
+            everywhere = [b for b in trace if trace.present(b) is True and not isinstance(b, Previous)]
+            raise AddressError(
+                f"{describe(q)}: there is no variable {a!r} to keep in every particle; there are "
+                f"{', '.join(map(repr, everywhere)) or 'none'}. Name variables that each step samples in all particles."
+            )
 
 
 def carried(q: Carried, tau0: Map[Any] | None) -> Evaluation:

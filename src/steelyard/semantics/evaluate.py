@@ -52,7 +52,7 @@ def evaluate(
         incremental: whether a propose takes over densities that cannot have changed since its proposal evaluated them.
             Results are the same up to rounding.
         chunk: run programs on at most so many particles at a time, which bounds the memory for what they compute on
-            the way; particles and weights themselves are kept for all.
+            the way; particles and weights themselves are kept for all. Gradients then run programs once more.
 
     Returns:
         Particles that are properly weighted for the density that q denotes.

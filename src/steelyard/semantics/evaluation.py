@@ -74,13 +74,24 @@ class Kept:
 
     def trajectories(self) -> dict[str, Any]:
         """Follow the ancestors back from the last step to the first."""
+
+        def back(index: Any, step: Any) -> Any:
+            ancestors, now = step
+            return take(ancestors, index), take(now, index)
+
+        steps = self.ancestors, self.values
+        if isinstance(self.last, np.ndarray):
+            index, columns = self.last, []
+            for number in reversed(range(len(self.ancestors))):
+                index, now = back(index, jax.tree.map(lambda x: x[number], steps))  # noqa: B023
+                columns.append(now)
+            history = jax.tree.map(lambda *xs: np.stack(xs[::-1]), *columns)
+        else:
+            index, history = jax.lax.scan(back, self.last, steps, reverse=True)
         xp = self.last.__array_namespace__()
-        index, columns = self.last, []
-        for ancestors, *now in zip(self.ancestors[::-1], *(v[::-1] for v in self.values.values()), strict=True):
-            columns.append([x[index] for x in now])
-            index = ancestors[index]
-        columns.append([x[index] for x in self.first.values()])
-        return {a: xp.stack(xs[::-1], axis=1) for a, xs in zip(self.values, zip(*columns, strict=True), strict=True)}
+        return jax.tree.map(
+            lambda x0, xs: xp.moveaxis(xp.concatenate([x0[None], xs]), 0, 1), take(self.first, index), history
+        )
 
 
 @jax.tree_util.register_dataclass
@@ -266,7 +277,10 @@ class Evaluation:
         """
         if self.kept is None:
             raise ArgumentError("trajectories: nothing was kept. Name the variables: scan(step, q, xs, keep=['z']).")
-        return self.kept.trajectories()
+        follow = Kept.trajectories
+        for _ in range(self.log_weight.ndim - 1):
+            follow = jax.vmap(follow)
+        return follow(self.kept)
 
     def __repr__(self) -> str:
         return display.text(self)

@@ -12,9 +12,10 @@ from steelyard.language.addresses import Previous
 from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
+from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
-from steelyard.semantics.evaluation import Evaluation, Kept
+from steelyard.semantics.evaluation import Evaluation, Kept, dense
 from steelyard.semantics.jaxprs import rewritten
 from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.sharing import without_repetition
@@ -43,12 +44,14 @@ def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Valu
     if before.at_rest is not None:
         at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
         new = replace(new, at_rest=at_rest)
+    conditions.check_kept(new.trace, q)
     kept = {a: new.trace[a] for a in q.keep or ()}
     return Step(_carry(new), arguments, after.levels, kept, after.ancestors), source
 
 
 def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
     """Return the particles and the arguments that go into the first step."""
+    conditions.check_kept(e0.trace, q)
     arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
     carried = _carry(e0)
     if q.length and _detaches(q.build(Carried(None), 0)):
@@ -66,6 +69,8 @@ def finish(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: An
 
 def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate a scan step by step, in Python."""
+    if q.length == 0:
+        return e0
     carried, arguments = begin(engine, q, e0, c0)
     index = np.arange(e0.particles)
     levels, values, steps = (), [], []
@@ -80,8 +85,8 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         steps.append(ancestors)
     kept = None
     if q.keep is not None:
-        columns = {a: np.stack([np.asarray(v[a]) for v in values]) for a in q.keep}
-        kept = Kept({a: e0.trace[a] for a in q.keep}, columns, np.stack(steps), index)
+        first, *history = ({a: dense(trace[a]) for a in q.keep} for trace in (e0.trace, *values))
+        kept = Kept(first, jax.tree.map(lambda *xs: np.stack(xs), *history), np.stack(steps), index)
     return finish(q, e0, carried, levels, cumulative, kept)
 
 

@@ -120,7 +120,7 @@ def run_for_each(
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
     Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
-    particles run at a time, one batch after the other.
+    particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
     """
     shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
     known: dict[str, Any] = {}
@@ -137,7 +137,8 @@ def run_for_each(
     if chunk is None:
         results, rest = jax.vmap(one)(arguments.varying(), *varying)
     else:
-        results, rest = jax.lax.map(lambda xs: one(*xs), (arguments.varying(), *varying), batch_size=chunk)
+        batches = jax.checkpoint(lambda xs: one(*xs))
+        results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)
     results = iter(results)
     leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
     return Values(tuple(leaves), known["varies"], known["structure"]), rest
