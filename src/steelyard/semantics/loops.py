@@ -18,6 +18,7 @@ from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, Kept, dense
 from steelyard.semantics.jaxprs import rewritten
 from steelyard.semantics.products import with_fast_gradients
+from steelyard.semantics.residuals import keeping_little
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values
 from steelyard.types import stop_gradient
@@ -134,6 +135,8 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
     body = rewritten(body, without_repetition, with_fast_gradients(own=len(jax.tree.leaves(carry))))
+    if q.unroll < q.length:
+        body = keeping_little(body)
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
         body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )
