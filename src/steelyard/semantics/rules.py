@@ -198,6 +198,9 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
     -------------------------------------------------------------------------------
     stop(c1), stop(tau1), rho2, stop(w1) <- detach(q)(c0)
     """
+    if isinstance(q.q, Resample):
+        # The same, but densities are taken from ancestors, not evaluated once more.
+        return resample(engine, replace(q.q, q=Detach(q.q.q)), c0)
     e1 = engine.run(q.q, c0)
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     rho2 = e1.at_rest
