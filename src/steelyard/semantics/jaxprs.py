@@ -7,8 +7,14 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 
-def rewritten(f: Callable[..., Any], *rewrites: Callable[[Jaxpr], Jaxpr]) -> Callable[..., Any]:
+def rewritten(
+    f: Callable[..., Any],
+    *rewrites: Callable[[Jaxpr], Jaxpr],
+    as_function: Callable[[ClosedJaxpr], Callable[..., Any]] = jaxpr_as_fun,
+) -> Callable[..., Any]:
     """Return the function of pytrees of arrays that computes what is left of f after the rewrites, in their order.
+
+    `as_function` makes a function of arrays of the equations that are left.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -24,7 +30,7 @@ def rewritten(f: Callable[..., Any], *rewrites: Callable[[Jaxpr], Jaxpr]) -> Cal
         jaxpr = closed.jaxpr
         for rewrite in rewrites:
             jaxpr = rewrite(jaxpr)
-        leaves = jaxpr_as_fun(ClosedJaxpr(jaxpr, closed.consts))(*jax.tree.leaves(args))
+        leaves = as_function(ClosedJaxpr(jaxpr, closed.consts))(*jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
     return run

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from steelyard.errors import LoopStructureError
 from steelyard.language.addresses import Previous
@@ -134,9 +135,12 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
-    body = rewritten(body, without_repetition, with_fast_gradients(own=len(jax.tree.leaves(carry))))
-    if q.unroll < q.length:
-        body = keeping_little(body)
+    body = rewritten(
+        body,
+        without_repetition,
+        with_fast_gradients(own=len(jax.tree.leaves(carry))),
+        as_function=keeping_little if q.unroll < q.length else jaxpr_as_fun,
+    )
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
         body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
     )

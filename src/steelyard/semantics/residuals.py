@@ -10,9 +10,12 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 # Arrays of fewer numbers stay in the cache of a processor.
 LARGE = 2**16
+# Of a minibatch so many times as large: it is not seen yet where a step is traced.
+BATCH = 16
 
 # Operations on each number by itself, and those that only move numbers. Products, sums, sorts and random numbers are
 # kept, whatever their size.
@@ -23,17 +26,21 @@ _SHAPES = "broadcast_in_dim reshape transpose squeeze rev slice concatenate pad 
 _CHEAP = frozenset(f"{_ARITHMETIC} {_FUNCTIONS} {_CHOICES} {_SHAPES}".split())
 
 
-def keeping_little(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a step of a loop that is the same, and whose gradient computes large, cheap arrays again.
+def keeping_little(step: ClosedJaxpr) -> Callable[..., Any]:
+    """Return the function that these equations compute, whose gradient computes large, cheap arrays again.
 
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from steelyard.semantics.residuals import keeping_little
-        >>> step = keeping_little(lambda x: jnp.sum(jnp.tanh(x[:, None] + x)))
-        >>> jax.grad(step)(jnp.zeros(1000)).shape
+        >>> equations = jax.make_jaxpr(lambda x: jnp.sum(jnp.tanh(x[:, None] + x[None])))(jnp.zeros(1000))
+        >>> jax.grad(lambda x: keeping_little(equations)(x)[0])(jnp.zeros(1000)).shape
         (1000,)
     """
-    return jax.checkpoint(step, policy=_is_kept, prevent_cse=False)
+    function = jaxpr_as_fun(step)
+    outputs: list[Any] = [variable.aval for equation in step.jaxpr.eqns for variable in equation.outvars]
+    if all(BATCH * math.prod(getattr(array, "shape", ())) < LARGE for array in outputs):
+        return function
+    return jax.checkpoint(function, policy=_is_kept, prevent_cse=False)
 
 
 def _is_kept(operation: Any, *arrays: Any, **options: Any) -> bool:
