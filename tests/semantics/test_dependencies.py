@@ -81,6 +81,102 @@ def test_an_update_costs_its_markov_blanket() -> None:
     assert operations(12, True) <= operations(5, True) + 1
 
 
+def test_a_target_is_traced_once() -> None:
+    """An update traces what it needs: the equations of a sweep grow with the chain, but for sums of its densities."""
+
+    def equations(size: int) -> int:
+        model = chain((0.8, 0.5), size)
+        kernels = [update((0.8, 0.5, 0.6), t) for t in range(size)]
+        q: Any = sy.propose(model, model)
+        for kernel in kernels:
+            q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, q))
+        return len(
+            jax.make_jaxpr(lambda key: sy.evaluate(q, key, jnp.zeros(size), particles=4))(jax.random.key(0)).eqns
+        )
+
+    assert equations(20) < 3 * equations(10)
+
+
+def agree(q: Any, *args: Any, particles: int = 7, **options: Any) -> sy.Evaluation:
+    """Compare an evaluation in which densities are taken over with one in which they are not."""
+    fast, plain = (
+        sy.evaluate(q, jax.random.key(0), *args, particles=particles, incremental=x, **options) for x in (True, False)
+    )
+    for a, b in zip(jax.tree.leaves(fast), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-4, atol=1e-4)
+    return fast
+
+
+def test_a_kernel_may_be_the_program_of_the_target() -> None:
+    def model(s: sy.State, x: Any) -> Any:
+        a = s.sample("a", dist.Normal(0.3 * jnp.sum(x), 1.0))
+        s.sample("b", dist.Normal(a, 0.5))
+        return x
+
+    def update_b(s: sy.State, x: Any) -> Any:
+        s.sample("b", dist.Normal(0.1, 1.2))
+        return x
+
+    q = sy.propose(sy.extend(model, sy.prev(model)), sy.move(update_b, sy.propose(model, model)))
+    agree(sy.propose(sy.extend(model, sy.prev(model)), sy.move(model, q)), jnp.array([0.2, 0.5]))
+
+
+def test_values_stay_what_they_are() -> None:
+    """Constants, shared data, trees, whole numbers, and as many rows as particles."""
+    size = 7
+
+    def model(s: sy.State, data: Any) -> Any:
+        k = s.sample("k", dist.Categorical(jnp.array([0.2, 0.5, 0.3])))
+        z = s.sample("z", dist.Normal(jnp.zeros(size), 1.0))
+        s.observe("y", dist.Normal(z + k, 0.5), data["y"])
+        s.factor("constant", 0.7)
+        return {"k": k, "data": data, "one": 1, "ones": jnp.ones(size), "shifted": data["y"] + 1.0, "pair": (z, z + k)}
+
+    def update_k(s: sy.State, value: Any) -> Any:
+        s.sample(
+            "k", dist.Categorical(logits=-jnp.abs(jnp.arange(3.0) - jnp.mean(value["data"]["y"] - value["pair"][0])))
+        )
+        return value
+
+    q = sy.algorithms.gibbs(model, model, [update_k], 2, unroll=2)
+    for chunk in (None, 3):
+        out = agree(q, {"y": jnp.linspace(-1.0, 2.0, size)}, particles=size, chunk=chunk)
+        assert out.value["k"].dtype == out.trace["k"].dtype == jnp.int32
+        np.testing.assert_allclose(out.value["pair"][1], out.trace["z"] + out.trace["k"][:, None], rtol=1e-6)
+
+
+def test_arguments_that_differ_between_particles_go_along_when_they_are_resampled() -> None:
+    def first(s: sy.State) -> Any:
+        return s.sample("m", dist.Normal(0.0, 2.0))
+
+    def model(s: sy.State, m: Any) -> Any:
+        a, b = s.sample("a", dist.Normal(m, 1.0)), s.sample("b", dist.Normal(-m, 0.5))
+        s.observe("y", dist.Normal(a + b, 0.3), 0.4)
+        return a, m
+
+    def update_a(s: sy.State, value: Any) -> Any:
+        a, m = value
+        return s.sample("a", dist.Normal(0.5 * a + 0.2 * m, 0.8)), m
+
+    q = sy.algorithms.gibbs(model, model, [update_a, update_a], 2)
+    out = agree(sy.compose(q, first), particles=30)
+    assert out.ancestors is not None
+
+
+def test_gradients_reach_parameters_that_a_program_closes_over_under_vmap_and_in_loops() -> None:
+    def loss(parameters: Any, key: Any, incremental: bool, algorithm: Any) -> Any:
+        q = sweeps(parameters, 2, algorithm)
+        out = sy.evaluate(q, key, YS, particles=6, incremental=incremental, objective=sy.objectives.elbo)
+        return out.loss + jnp.sum(out.log_weight * jnp.arange(6.0))
+
+    keys, parameters = jax.random.split(jax.random.key(5), 3), jnp.array([0.8, 0.5, 0.6])
+    for algorithm in (sy.algorithms.gibbs, sy.algorithms.apg):
+        for transformed in (jax.grad, jax.jacfwd):
+            gradient = jax.vmap(transformed(loss), (None, 0, None, None))
+            fast, plain = (gradient(parameters, keys, x, algorithm) for x in (True, False))
+            np.testing.assert_allclose(fast, plain, rtol=5e-3, atol=5e-3)
+
+
 def test_opaque_control_flow_is_treated_conservatively() -> None:
     def model(s: sy.State) -> Any:
         a = s.sample("a", dist.Normal(0.0, 1.0))

@@ -1,15 +1,16 @@
 """Which density depends on which variables, and which densities therefore need not be computed again.
 
 A propose whose proposal moved some variables of the same target compares two densities of which most terms are the
-same numbers. They are taken over and left out of the weight, in which they would cancel; XLA then finds that nobody
-uses their computation. One Gibbs update costs its Markov blanket.
+same numbers. They are taken over, and left out of the weight, in which they would cancel. The program is traced once,
+to equations, of which every propose runs those that it needs. One Gibbs update costs its Markov blanket.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core import Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from rich.console import Console
 from rich.table import Table
 
@@ -17,9 +18,11 @@ from steelyard.language.addresses import Previous
 from steelyard.language.programs import Primitive, Programmable, Propose, program
 from steelyard.language.rewrite import marginal
 from steelyard.language.state import run
-from steelyard.maps import Domain, Map, dom
+from steelyard.maps import Domain, Map
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.jaxprs import with_outputs
 from steelyard.semantics.values import Values
+from steelyard.types import is_traced
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,52 +38,101 @@ class Provenance:
         return replace(self, replaced=self.replaced | frozenset(addresses))
 
 
+class Equations:
+    """A program at a trace with all its variables, as equations that compute some of its densities or all of them.
+
+    Attributes:
+        needs: for each address the variables that its density depends on, itself included.
+    """
+
+    def __init__(self, f: Primitive, c0: Values, trace: Map[Any]) -> None:
+        def one(x: Any) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(x.shape[1:], x.dtype, weak_type=getattr(x, "weak_type", False))
+
+        values = {a: jax.tree.map(one, v) for a, v in trace.items()}
+        own = [one(x) for x in c0.varying()]
+        seen = []
+
+        def program(values: dict[str, Any], own: list[Any]) -> Any:
+            result = run(f, c0.with_varying(own).tree, _never, Map(values), concrete=False)
+            leaves, structure = jax.tree.flatten(result.value)
+            shared = [not is_traced(x) or any(x is y for y in c0.leaves) for x in leaves]
+            seen.append((structure, [x if stays else None for x, stays in zip(leaves, shared, strict=True)]))
+            varying = [x for x, stays in zip(leaves, shared, strict=True) if not stays]
+            return dict(result.log_density), (varying, dict(result.trace))
+
+        self._c0 = c0
+        self._closed, (densities, self._others) = jax.make_jaxpr(program, return_shape=True)(values, own)
+        # Of the value: its structure, and the leaves that particles share, with None for the others.
+        self._structure, self._shared = seen[-1]
+        self._variables = tuple(values)
+        outputs = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
+        self.needs = _reach(self._closed.jaxpr, [path[0].key for path, _ in jax.tree.leaves_with_path(values)], outputs)
+
+    def computing(self, addresses: list[str]) -> Callable[..., tuple[Any, Any]]:
+        """Return the program for one particle, as a function of arguments, number and trace, with these densities."""
+        jaxpr = self._closed.jaxpr
+        outputs = dict(zip(self.needs, jaxpr.outvars, strict=False))
+        wanted = [outputs[a] for a in addresses] + jaxpr.outvars[len(outputs) :]
+        function = jaxpr_as_fun(ClosedJaxpr(with_outputs(jaxpr, wanted), self._closed.consts))
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, Any]:
+            own = [x for x, varies in zip(jax.tree.leaves(args), self._c0.varies, strict=True) if varies]
+            leaves = function(*jax.tree.leaves(({a: given[a] for a in self._variables}, own)))
+            densities = dict(zip(addresses, leaves, strict=False))
+            varying, trace = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
+            rest = iter(varying)
+            value = [next(rest) if x is None else x for x in self._shared]
+            return jax.tree.unflatten(self._structure, value), (Map(trace), Map(densities))
+
+        return one
+
+
+class Reuse(NamedTuple):
+    """The densities of a program that are known already, and the equations of the others."""
+
+    f: Primitive
+    known: Map[Any]
+    equations: Equations
+
+
 class Tables:
-    """The dependencies of the programs that an evaluation runs, each found once."""
+    """The equations of the programs that an evaluation runs, each found once."""
 
     def __init__(self) -> None:
-        self._found: dict[Any, dict[str, frozenset[str]]] = {}
+        self._found: dict[Any, Equations | None] = {}
 
-    def unchanged(self, q: Propose, c0: Values, origin: Provenance | None, before: Map[Any], trace: Map[Any]) -> Domain:
-        """Return the addresses of q's target whose density is what it was in its proposal.
+    def reuse(self, q: Propose, c0: Values, e1: Evaluation) -> Reuse | None:
+        """Return what the target of q has in common with its proposal; None, if that is nothing.
 
         Args:
             q: the propose.
             c0: what it is called with.
-            origin: the provenance of the densities of its proposal.
-            before: these densities.
-            trace: the trace of its proposal.
+            e1: the evaluation of its proposal.
         """
-        f = marginal(q.p)
+        f, origin, before = marginal(q.p), e1.provenance, e1.log_density
         if origin is None or origin.f != f or origin.c0 is not c0 or not isinstance(f, Primitive):
-            return Domain()
-        if trace.masks or before.masks:
-            return Domain()
-        current = {a: v for a, v in trace.items() if not isinstance(a, Previous)}
-        mark = f, tuple((a, str(jax.tree.map(lambda x: (x.shape, x.dtype), v))) for a, v in current.items())
+            return None
+        if e1.trace.masks or before.masks:
+            return None
+        current = {a: v for a, v in e1.trace.items() if not isinstance(a, Previous)}
+        shapes = tuple((a, str(jax.tree.map(lambda x: (x.shape, x.dtype), v))) for a, v in current.items())
+        # Equations hold the arguments that particles share, and keep them alive.
+        mark = f, id(c0), shapes
         if mark not in self._found:
-            self._found[mark] = _dependencies(f, c0, Map(current))
-        table = self._found[mark]
-        return Domain({a: True for a, needs in table.items() if a in before and not needs & origin.replaced})
+            self._found[mark] = _equations(f, c0, Map(current))
+        if (equations := self._found[mark]) is None:
+            return None
+        same = Domain({a: True for a, needs in equations.needs.items() if a in before and not needs & origin.replaced})
+        return Reuse(f, before.restrict(same), equations) if same else None
 
 
-def _dependencies(f: Primitive, c0: Values, trace: Map[Any]) -> dict[str, frozenset[str]]:
-    """Return for each address of f the variables that its density depends on, itself included."""
-
-    def one(x: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-
-    values = {a: jax.tree.map(one, v) for a, v in trace.items()}
-    own = [one(x) for x in c0.varying()]
-
-    def densities(values: dict[str, Any], own: list[Any]) -> dict[str, Any]:
-        args = c0.with_varying(own).tree
-        return dict(run(f, args, _never, Map(values), concrete=False).log_density)
-
+def _equations(f: Primitive, c0: Values, trace: Map[Any]) -> Equations | None:
+    """Return the equations of f; None, if the trace lacks one of its variables."""
     try:
-        return _reach(densities, values, own)
+        return Equations(f, c0, trace)
     except _Missing:
-        return {}
+        return None
 
 
 class _Missing(Exception):
@@ -91,35 +143,20 @@ def _never(site: int, address: str, distribution: Any) -> Any:
     raise _Missing(address)
 
 
-def _reach(function: Any, values: dict[str, Any], others: Any) -> dict[str, frozenset[str]]:
-    """Follow the equations of the function's jaxpr from the values to the densities.
+def _reach(jaxpr: Jaxpr, inputs: list[str], outputs: dict[str, Any]) -> dict[str, frozenset[str]]:
+    """Follow the equations from the variables, which are the first inputs, to the densities.
 
     An equation whose inside is not looked into, such as a loop, passes everything on to all its results.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(values, others)
-    inputs = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
-    reached = {v: frozenset([a]) for v, a in zip(closed.jaxpr.invars, inputs, strict=False)}
+    reached = {v: frozenset([a]) for v, a in zip(jaxpr.invars, inputs, strict=False)}
 
     def of(v: Any) -> frozenset[str]:
         return frozenset() if isinstance(v, Literal) else reached.get(v, frozenset())
 
-    for equation in closed.jaxpr.eqns:
+    for equation in jaxpr.eqns:
         needs = frozenset[str]().union(*map(of, equation.invars))
         reached.update(dict.fromkeys(equation.outvars, needs))
-    outputs = [path[0].key for path, _ in jax.tree.leaves_with_path(shapes)]
-    return {a: of(v) for a, v in zip(outputs, closed.jaxpr.outvars, strict=True)}
-
-
-def take_over(e2: Evaluation, rho1: Map[Any], same: Domain) -> Evaluation:
-    """Return the evaluation of a target with the densities that are the same in the proposal."""
-    if not same:
-        return e2
-
-    def take(e: Evaluation) -> Evaluation:
-        known = rho1.restrict(same & dom(e.log_density))
-        return replace(e, log_density=e.log_density.restrict(dom(e.log_density) - same) | known)
-
-    return replace(take(e2), marginal=None if e2.marginal is None else take(e2.marginal))
+    return {a: of(v) for a, v in outputs.items()}
 
 
 class Dependencies(dict[str, frozenset[str]]):
@@ -175,5 +212,5 @@ def dependencies(p: Programmable, *args: Any) -> Dependencies:
 
     f, c0 = marginal(program(p)), Values.shared(args)
     trace = abstractly(lambda key: Vectorized(key, 1).run(f, c0).trace, f)
-    found = _dependencies(f, c0, trace) if isinstance(f, Primitive) else {}
-    return Dependencies(sorted(found.items()))
+    found = _equations(f, c0, trace) if isinstance(f, Primitive) else None
+    return Dependencies(sorted(found.needs.items()) if found else ())

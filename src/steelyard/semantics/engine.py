@@ -1,5 +1,6 @@
 """What the rules ask of an engine."""
 
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeAlias
 
 from steelyard.language.programs import Primitive, Program, Propose, Scan
@@ -43,8 +44,8 @@ class Engine(Protocol):
         """Run a primitive program for every particle, under substitution."""
         ...
 
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        """Return the addresses of the target of q whose density is the same as in its proposal."""
+    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        """Take densities over from the proposal of q when its target runs inside, and tell which are the same."""
         ...
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:

@@ -1,7 +1,7 @@
 """How primitive programs run: for all particles at once under `vmap`, one by one in Python, or at a given trace."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -10,11 +10,11 @@ import numpy as np
 
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Run, run
-from steelyard.maps import Domain, Map
+from steelyard.maps import Domain, Map, dom
 from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import loops, rules
-from steelyard.semantics.dependencies import Tables
+from steelyard.semantics.dependencies import Reuse, Tables
 from steelyard.semantics.draws import draw
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
@@ -92,13 +92,15 @@ class Vectorized:
         self._incremental = incremental
         self._chunk = chunk
         self._tables = Tables()
+        self._reuse: Reuse | None = None
         self.one = jnp.zeros(particles)
         self.objective = objective
 
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        if not self._incremental:
-            return Domain()
-        return self._tables.unchanged(q, c0, e1.provenance, e1.log_density, e1.trace)
+    @contextmanager
+    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> Iterator[Domain]:
+        self._reuse = self._tables.reuse(q, c0, e1) if self._incremental else None
+        yield Domain() if self._reuse is None else dom(self._reuse.known)
+        self._reuse = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return rules.evaluate(self, q, c0, tau0)
@@ -108,13 +110,19 @@ class Vectorized:
             return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
-        level = self._levels.next()
+        level, particles = self._levels.next(), jnp.arange(self._particles)
+        if self._reuse is not None and self._reuse.f == f:
+            # Once: a kernel of the target may be the same program.
+            (_, known, equations), self._reuse = self._reuse, None
+            one = equations.computing([a for a in equations.needs if a not in known])
+            value, (tau, rho) = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
+            return Run(value, tau, rho | known, None)
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
             value, *others = run(f, args, _Sites(level, particle), given, concrete=False)
             return value, tuple(others)
 
-        value, others = run_for_each(one, c0, jnp.arange(self._particles), tau0, chunk=self._chunk)
+        value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
         return Run(value, *others)
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -163,8 +171,8 @@ class Universal:
         ]
         return together(results)
 
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        return Domain()
+    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
@@ -194,8 +202,8 @@ class Single:
         result = run(f, c0.tree, fixed, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
 
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        return Domain()
+    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         raise TypeError("a target program has no loop")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
 
 def rewritten(
@@ -34,3 +34,13 @@ def rewritten(
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
     return run
+
+
+def with_outputs(jaxpr: Jaxpr, outputs: list[Any]) -> Jaxpr:
+    """Return the equations that these outputs need, and no others but those with an effect."""
+    needed, equations = {v for v in outputs if not isinstance(v, Literal)}, []
+    for equation in reversed(jaxpr.eqns):
+        if equation.effects or not needed.isdisjoint(equation.outvars):
+            equations.append(equation)
+            needed.update(v for v in equation.invars if not isinstance(v, Literal))
+    return jaxpr.replace(eqns=equations[::-1], outvars=outputs)

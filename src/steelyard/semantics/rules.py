@@ -35,7 +35,7 @@ from steelyard.language.rewrite import marginal, target
 from steelyard.maps import Map, dom, log_product, select
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
-from steelyard.semantics.dependencies import Provenance, take_over
+from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.levels import Fixed, Level, total_score
@@ -142,9 +142,8 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
     conditions.check_complete(e1, q)
     source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    e2 = engine.run(q.p, c0, e1.trace)
-    same = engine.unchanged(q, source, e1)
-    e2 = take_over(e2, e1.log_density, same)
+    with engine.reusing(q, source, e1) as same:
+        e2 = engine.run(q.p, c0, e1.trace)
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
     w2 = log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)) - same, engine.one)

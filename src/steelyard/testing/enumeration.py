@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -87,8 +88,8 @@ class Enumerating:
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
 
-    def unchanged(self, q: Propose, c0: Values, e1: Evaluation) -> Domain:
-        return Domain()
+    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
