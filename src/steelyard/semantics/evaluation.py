@@ -14,6 +14,7 @@ from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics import display
+from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.values import Values
 from steelyard.types import Ancestors, Key, LogWeights, Method, Scalar
@@ -60,42 +61,6 @@ class LevelSummary:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Kept:
-    """The values of some variables at each step of a scan, and the ancestors that connect them."""
-
-    first: dict[str, Any]
-    values: dict[str, Any]
-    ancestors: Any
-    last: Any
-
-    def reindex(self, ancestors: Any) -> "Kept":
-        """Return the same values, as seen from particles that were resampled afterwards."""
-        return replace(self, last=take(self.last, ancestors))
-
-    def trajectories(self) -> dict[str, Any]:
-        """Follow the ancestors back from the last step to the first."""
-
-        def back(index: Any, step: Any) -> Any:
-            ancestors, now = step
-            return take(ancestors, index), take(now, index)
-
-        steps = self.ancestors, self.values
-        if isinstance(self.last, np.ndarray):
-            index, columns = self.last, []
-            for number in reversed(range(len(self.ancestors))):
-                index, now = back(index, jax.tree.map(lambda x: x[number], steps))  # noqa: B023
-                columns.append(now)
-            history = jax.tree.map(lambda *xs: np.stack(xs[::-1]), *columns)
-        else:
-            index, history = jax.lax.scan(back, self.last, steps, reverse=True)
-        xp = self.last.__array_namespace__()
-        return jax.tree.map(
-            lambda x0, xs: xp.moveaxis(xp.concatenate([x0[None], xs]), 0, 1), take(self.first, index), history
-        )
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
 class Evaluation:
     """The particles that a program gave: every array has the particle axis first.
 
@@ -134,7 +99,7 @@ class Evaluation:
     fixed: bool = field(default=False, metadata={"static": True})
     # In a loop: the densities at detached values, which only the step before could evaluate.
     at_rest: Map[Any] | None = None
-    kept: "Kept | None" = None
+    kept: Kept | None = None
     # Whether variables were dropped, so that the densities are not those of the whole program.
     partial: bool = field(default=False, metadata={"static": True})
     # Which program the densities are of, while it is known; see `semantics/dependencies.py`.

@@ -14,9 +14,10 @@ from steelyard.language.programs import Carried, Detach, Primitive, Program, Sca
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
+from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
-from steelyard.semantics.evaluation import Evaluation, Kept, dense
+from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.jaxprs import rewritten
 from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.residuals import keeping_little
