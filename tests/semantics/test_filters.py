@@ -191,3 +191,35 @@ def test_variational_smc_follows_its_bound() -> None:
 def test_neural_adaptive_smc_leads_to_the_optimal_gain() -> None:
     far, near = (jax.grad(lambda x: guided(sy.algorithms.nasmc, x).loss)(gain) for gain in (0.0, 0.59))
     assert far < -1.0 and abs(near) < abs(far) / 2
+
+
+@pytest.mark.parametrize("method", [sy.algorithms.vsmc, sy.algorithms.nasmc])
+def test_losses_and_gradients_of_a_filter_are_those_of_its_steps_written_out(method: Any) -> None:
+    def learned(gain: Any) -> Any:
+        return lambda y: lambda s, z: s.sample("z", dist.Normal(SLOPE * z + gain * (y - SLOPE * z), 0.4))
+
+    def looped(gain: Any) -> Any:
+        return method(transition, learned(gain), YS, initial=sy.propose(first, first))
+
+    def written_out(gain: Any) -> Any:
+        steps, proposals = [first, *map(transition, YS)], [first, *map(learned(gain), YS)]
+        return method(
+            [sy.rename(f, {"z": f"z{t}", "y": f"y{t}"}) for t, f in enumerate(steps)],
+            [
+                sy.rename(f, {"z": f"z{t}", "y": f"y{t}"} if f is first else {"z": f"z{t}"})
+                for t, f in enumerate(proposals)
+            ],
+        )
+
+    def run(build: Any) -> Any:
+        def loss(gain: Any) -> Any:
+            out = sy.evaluate(build(gain), jax.random.key(4), particles=9)
+            return out.loss, out.log_weight
+
+        return jax.value_and_grad(loss, has_aux=True)(0.3)
+
+    ((rolled, rolled_weight), rolled_gradient), ((plain, weight), gradient) = run(looped), run(written_out)
+    np.testing.assert_allclose(rolled_weight, weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rolled, plain, rtol=1e-4)
+    assert abs(gradient) > 0.1
+    np.testing.assert_allclose(rolled_gradient, gradient, rtol=1e-3)
