@@ -94,7 +94,7 @@ def test_a_target_is_traced_once() -> None:
             jax.make_jaxpr(lambda key: sy.evaluate(q, key, jnp.zeros(size), particles=4))(jax.random.key(0)).eqns
         )
 
-    assert equations(20) < 3 * equations(10)
+    assert equations(20) < 2.5 * equations(10)
 
 
 def agree(q: Any, *args: Any, particles: int = 7, **options: Any) -> sy.Evaluation:
@@ -161,6 +161,25 @@ def test_arguments_that_differ_between_particles_go_along_when_they_are_resample
     q = sy.algorithms.gibbs(model, model, [update_a, update_a], 2)
     out = agree(sy.compose(q, first), particles=30)
     assert out.ancestors is not None
+
+
+def test_a_program_may_run_with_other_data_in_the_same_evaluation() -> None:
+    def model(s: sy.State, data: Any) -> Any:
+        y, other = data
+        a = s.sample("a", dist.Normal(y[0], 1.0))
+        b = s.sample("b", dist.Normal(0.5 * y[1], 2.0))
+        s.observe("y", dist.Normal(a + b, 0.5), y[0] - y[1])
+        return other, y
+
+    def update_a(s: sy.State, data: Any) -> Any:
+        s.sample("a", dist.Normal(0.2, 1.5))
+        return data
+
+    updated = sy.propose(sy.extend(model, sy.prev(update_a)), sy.move(update_a, sy.propose(model, model)))
+    again = sy.rename(updated, {"a": "a2", "b": "b2", "y": "y2"})
+    out = agree(sy.compose(again, updated), (jnp.array([0.3, -1.0]), jnp.array([2.0, 5.0])), particles=9)
+    expected = sy.log_density(lambda s: s.sample("b", dist.Normal(2.5, 2.0)), {"b": out.trace["b2"][0]})
+    np.testing.assert_allclose(out.log_density["b2"][0], expected, rtol=1e-5)
 
 
 def test_gradients_reach_parameters_that_a_program_closes_over_under_vmap_and_in_loops() -> None:

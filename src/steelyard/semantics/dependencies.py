@@ -46,11 +46,11 @@ class Equations:
     """
 
     def __init__(self, f: Primitive, c0: Values, trace: Map[Any]) -> None:
-        def one(x: Any) -> jax.ShapeDtypeStruct:
+        def of_one_particle(x: Any) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(x.shape[1:], x.dtype, weak_type=getattr(x, "weak_type", False))
 
-        values = {a: jax.tree.map(one, v) for a, v in trace.items()}
-        own = [one(x) for x in c0.varying()]
+        values = {a: jax.tree.map(of_one_particle, v) for a, v in trace.items()}
+        own = [of_one_particle(x) for x in c0.varying()]
         seen = []
 
         def program(values: dict[str, Any], own: list[Any]) -> Any:
@@ -66,14 +66,14 @@ class Equations:
         # Of the value: its structure, and the leaves that particles share, with None for the others.
         self._structure, self._shared = seen[-1]
         self._variables = tuple(values)
-        outputs = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
-        self.needs = _reach(self._closed.jaxpr, [path[0].key for path, _ in jax.tree.leaves_with_path(values)], outputs)
+        self._densities = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
+        inputs = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
+        self.needs = _reach(self._closed.jaxpr, inputs, self._densities)
 
     def computing(self, addresses: list[str]) -> Callable[..., tuple[Any, Any]]:
         """Return the program for one particle, as a function of arguments, number and trace, with these densities."""
         jaxpr = self._closed.jaxpr
-        outputs = dict(zip(self.needs, jaxpr.outvars, strict=False))
-        wanted = [outputs[a] for a in addresses] + jaxpr.outvars[len(outputs) :]
+        wanted = [self._densities[a] for a in addresses] + jaxpr.outvars[len(self._densities) :]
         function = jaxpr_as_fun(ClosedJaxpr(with_outputs(jaxpr, wanted), self._closed.consts))
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, Any]:
