@@ -130,6 +130,14 @@ class Map(Mapping[str, T], Generic[T]):
         """Return the mask of the particles that hold this address; `True` where all of them do."""
         return self.masks.get(address, True) if address in self.values_at else False
 
+    def get(self, address: str, default: Any = None) -> Any:
+        """Return what is held at an address, and the default in the particles that hold nothing there."""
+        mask = self.present(address)
+        if mask is False:
+            return default
+        value = self._now(address, {})
+        return value if mask is True or default is None else select(mask, value, default)
+
     def rename(self, new: Callable[[str], str]) -> "Map[T]":
         """Return the same map under other addresses."""
         return Map({new(a): v for a, v in self.values_at.items()}, {new(a): m for a, m in self.masks.items()})

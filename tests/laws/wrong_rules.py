@@ -14,7 +14,7 @@ from steelyard.maps import Domain, dom, log_product
 from steelyard.particles import resampling
 from steelyard.particles.resampling import RESAMPLERS
 from steelyard.semantics import rules
-from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.rules import Rule
 from tests.laws.finite import Factor, Observe, Sample, Table, When
 
 RIGHT_RESAMPLE = rules.resample
@@ -31,11 +31,11 @@ def propose(
     marginal: bool = True,
     arguments_follow: bool = True,
     without_missing: bool = True,
-) -> Evaluation:
+) -> Rule:
     """Propose, from which a part of the rule can be taken away."""
-    e1 = engine.run(q.q, c0)
+    e1 = yield q.q, c0, None
     follow = arguments_follow and e1.ancestors is not None
-    e2 = engine.run(q.p, c0.reindex(e1.ancestors) if follow else c0, e1.trace)
+    e2 = yield q.p, c0.reindex(e1.ancestors) if follow else c0, e1.trace
     superfluous = dom(e1.trace) - dom(e2.trace)
     if not by_particle:
         superfluous = Domain({a: m for a, m in dom(e1.trace).items() if a not in e2.trace})
@@ -47,24 +47,24 @@ def propose(
     return replace(e3, log_weight=w, ancestors=e1.ancestors, marginal=None)
 
 
-def compose(engine: Any, q: Compose, c0: Any, tau0: Any) -> Evaluation:
+def compose(q: Compose, c0: Any, tau0: Any) -> Rule:
     """Compose, where what q1 left does not follow the ancestors that q2 took."""
-    e1 = engine.run(q.q1, c0, tau0)
-    e2 = engine.run(q.q2, e1.values.as_arguments(), tau0)
+    e1 = yield q.q1, c0, tau0
+    e2 = yield q.q2, e1.values.as_arguments(), tau0
     trace, log_density = e2.trace | e1.trace, e2.log_density | e1.log_density
     return replace(e2, trace=trace, log_density=log_density, log_weight=e2.log_weight + e1.log_weight, marginal=None)
 
 
-def resample_keeping_weights(engine: Any, q: Resample, c0: Any) -> Evaluation:
+def resample_keeping_weights(engine: Any, q: Resample, c0: Any) -> Rule:
     """Resample, where a particle leaves with the weight of its ancestor."""
-    e = engine.run(q.q, c0)
+    e = yield q.q, c0, None
     ancestors = resampling.ancestors(e.log_weight, q.method, engine.noise(q.method, e.log_weight), e.particles)
     return e.reindex(ancestors)
 
 
-def resample_averaging_always(engine: Any, q: Resample, c0: Any) -> Evaluation:
+def resample_averaging_always(engine: Any, q: Resample, c0: Any) -> Rule:
     """Resample, where weights are averaged also if the threshold let the particles pass."""
-    out = RIGHT_RESAMPLE(engine, q, c0)
+    out = yield from RIGHT_RESAMPLE(engine, q, c0)
     average = np.logaddexp.reduce(out.log_weight) - np.log(out.particles)
     return replace(out, log_weight=np.full(out.particles, average))
 
@@ -73,7 +73,7 @@ def _sorted(method: str) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setitem(RESAMPLERS, method, RESAMPLERS[method]._replace(ordered=False))
 
 
-def _rule(name: str, wrong: Callable[..., Evaluation]) -> Callable[[pytest.MonkeyPatch], None]:
+def _rule(name: str, wrong: Callable[..., Rule]) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(rules, name, wrong)
 
 

@@ -171,10 +171,10 @@ def test_a_step_that_changes_the_structure_is_refused_with_a_difference() -> Non
     with pytest.raises(sy.LoopStructureError, match="samples 'y', which was not there before"):
         sy.evaluate(q, jax.random.key(0), particles=2)
 
-    def widen(s: sy.State) -> Any:
+    def widen(s: sy.State, x: Any = None) -> Any:
         return s.sample("x", dist.Normal(jnp.zeros(2), 1.0))
 
-    q = sy.scan(lambda q, _: sy.propose(widen, widen), start, None, length=3)
+    q = sy.scan(lambda q, _: sy.propose(widen, sy.move(widen, q)), start, None, length=3)
     with pytest.raises(sy.LoopStructureError, match=r"samples 'x' of float32\[4, 2\] in place of float32\[4\]"):
         sy.evaluate(q, jax.random.key(0), particles=4)
 

@@ -6,8 +6,8 @@ q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) 
 """
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MethodType
 from typing import Any, TypeAlias, TypeGuard, get_args
@@ -154,9 +154,10 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """Inside a step: the program so far, which has been evaluated already."""
+    """Inside a step: the program so far, which has been evaluated already at the arguments of the scan."""
 
-    evaluation: Any
+    evaluation: Any = None
+    arguments: Any = None
 
 
 Kernel: TypeAlias = Primitive | Prev | Rename
@@ -167,13 +168,9 @@ Programmable: TypeAlias = Program | Callable[..., Any]
 
 def is_kernel(q: Program) -> TypeGuard[Kernel]:
     """Tell whether q is a primitive program, the grammar's f."""
-    match q:
-        case Primitive() | Prev():
-            return True
-        case Rename(inner, _):
-            return is_kernel(inner)
-        case _:
-            return False
+    while isinstance(q, Rename):
+        q = q.q
+    return isinstance(q, Primitive | Prev)
 
 
 def is_target(q: Program) -> TypeGuard[Target]:
@@ -193,32 +190,49 @@ def program(q: Programmable) -> Program:
     )
 
 
-def describe(q: Program) -> str:
-    """Return the program as the expression that builds it, with the names of the primitive programs."""
+def subprograms(q: Program) -> Iterator[Program]:
+    """Yield q and all programs that it is made of."""
+    waiting = [q]
+    while waiting:
+        q = waiting.pop()
+        yield q
+        parts = (getattr(q, field.name) for field in fields(q))
+        waiting += [part for part in parts if isinstance(part, get_args(Program))][::-1]
+
+
+def describe(q: Program, depth: int = 12) -> str:
+    """Return the program as the expression that builds it, with the names of the primitive programs.
+
+    Of what is nested deeper than so many combinators it shows three dots.
+    """
+    if depth == 0:
+        return "..."
+    of = partial(describe, depth=depth - 1)
+
     match q:
         case Primitive():
             name = f"stick_the_landing({q.name})" if q.sticks else q.name
             return f"detach({name})" if q.detached else name
         case Detach(inner):
-            return f"detach({describe(inner)})"
+            return f"detach({of(inner)})"
         case Scan():
-            return f"scan({getattr(q.step, '__name__', 'step')}, {describe(q.q)})"
+            return f"scan({getattr(q.step, '__name__', 'step')}, {of(q.q)})"
         case Carried():
             return "..."
         case Prev(f):
-            return f"prev({describe(f)})"
+            return f"prev({of(f)})"
         case Rename(inner, _):
-            return f"rename({describe(inner)}, {q.new})"
+            return f"rename({of(inner)}, {q.new})"
         case Extend(p, f):
-            return f"extend({describe(p)}, {describe(f)})"
+            return f"extend({of(p)}, {of(f)})"
         case Compose(q2, q1):
-            return f"compose({describe(q2)}, {describe(q1)})"
+            return f"compose({of(q2)}, {of(q1)})"
         case Propose(p, inner, _):
-            return f"propose({describe(p)}, {describe(inner)})"
+            return f"propose({of(p)}, {of(inner)})"
         case Resample(inner, _, _):
-            return f"resample({describe(inner)})"
+            return f"resample({of(inner)})"
         case Move(q2, q1):
-            return f"move({describe(q2)}, {describe(q1)})"
+            return f"move({of(q2)}, {of(q1)})"
 
 
 def expected(form: str, part: str, kind: str, got: Program, instead: str) -> GrammarError:

@@ -1,9 +1,11 @@
 """Program transformations: the two of the paper, and one that reaches every primitive program of a kernel."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from steelyard.errors import GrammarError
 from steelyard.language.programs import (
+    Carried,
     Compose,
     Detach,
     Extend,
@@ -19,6 +21,7 @@ from steelyard.language.programs import (
     Scan,
     describe,
     is_kernel,
+    is_target,
     program,
 )
 
@@ -45,16 +48,14 @@ def marginal(p: Programmable) -> Kernel:
         True
     """
     p = program(p)
-    match p:
-        case Extend(inner, _):
-            return marginal(inner)
-        case _ if is_kernel(p):
-            return p
-        case _:
-            raise GrammarError(
-                f"marginal(p): p must be a target program: a callable, or an extend; got {describe(p)}. "
-                f"Consider marginal(target(q)), or target(q), instead."
-            )
+    while isinstance(p, Extend):
+        p = p.p
+    if is_kernel(p):
+        return p
+    raise GrammarError(
+        f"marginal(p): p must be a target program: a callable, or an extend; got {describe(p)}. "
+        f"Consider marginal(target(q)), or target(q), instead."
+    )
 
 
 def target(q: Programmable) -> Program:
@@ -79,23 +80,21 @@ def target(q: Programmable) -> Program:
         True
     """
     q = program(q)
-    match q:
-        case Propose(p, _, _):
-            return marginal(p)
-        case Resample(inner, _, _):
-            return target(inner)
-        case Compose(q2, q1):
-            return Compose(target(q2), target(q1))
-        case Move(q2, q1):
-            return Move(target(q2), target(q1))
-        case Rename(inner, addresses):
-            return Rename(target(inner), addresses)
-        case Detach(inner):
-            return target(inner)
-        case Scan():
-            return target(_remembering(q).unrolled_once())
-        case _:
-            return q
+    around: list[Compose | Move | Rename] = []
+    while not is_target(q) and not isinstance(q, Carried):
+        match q:
+            case Propose(p, _, _):
+                q = marginal(p)
+            case Resample(inner, _, _) | Detach(inner):
+                q = inner
+            case Scan():
+                q = _remembering(q).unrolled_once()
+            case Compose(_, inner) | Move(_, inner) | Rename(inner, _):
+                around.append(q)
+                q = inner
+    for outer in reversed(around):
+        q = replace(outer, q=q) if isinstance(outer, Rename) else replace(outer, q2=target(outer.q2), q1=q)
+    return q
 
 
 def _remembering(q: Scan) -> Scan:

@@ -45,16 +45,15 @@ def show(q: Programmable, *, console: Console | None = None) -> None:
 
 def tree(q: Programmable) -> Tree:
     """Return the tree of a program."""
-    return _branch(program(q), "")
-
-
-def _branch(q: Program, role: str) -> Tree:
-    """Return the tree of a part, under the role that it plays in the whole."""
-    heading, parts = _parts(q)
-    branch = Tree(f"{role}{heading}")
-    for part_role, part in parts:
-        branch.children.append(_branch(part, f"[dim]{part_role}:[/dim] " if part_role else ""))
-    return branch
+    root = Tree("")
+    waiting: list[tuple[Tree, str, Program]] = [(root, "", program(q))]
+    while waiting:
+        branch, role, q = waiting.pop()
+        heading, parts = _parts(q)
+        branch.label = f"[dim]{role}:[/dim] {heading}" if role else heading
+        branch.children = [Tree("") for _ in parts]
+        waiting += [(child, role, part) for child, (role, part) in zip(branch.children, parts, strict=True)]
+    return root
 
 
 def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
@@ -78,7 +77,7 @@ def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
         case Detach(inner):
             return "[bold]detach[/bold]", [("", inner)]
         case Scan():
-            inner = q.build(Carried(None), 0) if q.length else q.q
+            inner = q.build(Carried(), 0) if q.length else q.q
             return f"[bold]scan[/bold] {q.length} times", [("first", q.q), ("then", inner)]
         case Carried():
             return "[dim]what came before[/dim]", []

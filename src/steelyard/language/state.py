@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from steelyard.errors import AddressError, ArgumentError
+from steelyard.errors import AddressError, ArgumentError, SteelyardError
 from steelyard.language.addresses import check_address
 from steelyard.language.distributions import (
     check_distribution,
@@ -223,7 +223,15 @@ class Run(NamedTuple):
 def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool) -> Run:
     """Run a primitive program for one particle."""
     s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks)
-    value = f.f(s, *args)
+    try:
+        value = f.f(s, *args)
+    except (AttributeError, TypeError, ValueError) as error:
+        if isinstance(error, SteelyardError) or not any(x is None for x in args):
+            raise
+        raise ArgumentError(
+            f"{f.place} was called with None, which is what the program before it returned. "
+            f"Let that program return the value that this one needs."
+        ) from error
     return Run(value, *s._maps(), s._score)
 
 

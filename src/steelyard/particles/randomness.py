@@ -30,13 +30,21 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def scattered(key: Key) -> UInt32[Array, "2"]:
     """Return two words that are far from those of any other key, so that `particle_key` may count from them.
 
-    Three rounds of a Feistel network, which loses nothing, with the mixing function of MurmurHash3.
+    A Feistel network, which loses nothing of a key of two words; further words, such as the number of a particle, are
+    mixed in one by one.
     """
-    words = jax.random.key_data(key)
-    high, low = words[0], words[1]
+    words = jax.random.key_data(key).ravel()
+    high, low = _feistel(words[0], words[1])
+    for i in range(2, words.size):
+        high, low = _feistel(high + words[i], low)
+    return jnp.stack([high, low])
+
+
+def _feistel(high: Array, low: Array) -> tuple[Array, Array]:
+    """Three rounds, with the mixing function of MurmurHash3."""
     high = high ^ _mixed(low + jnp.uint32(0x9E3779B9))
     low = low ^ _mixed(high + jnp.uint32(0x85EBCA6B))
-    return jnp.stack([high ^ _mixed(low), low])
+    return high ^ _mixed(low), low
 
 
 def _mixed(x: Array) -> Array:

@@ -69,16 +69,14 @@ class _Inspector(Vectorized):
     """An engine that looks on while the rules run on abstract values."""
 
     def __init__(self, key: Any, remarks: list[Remark]) -> None:
-        super().__init__(key, particles=1)
+        super().__init__(key, particles=1, seen=self._look)
         self._remarks = remarks
-        self._last: dict[Program, Evaluation] = {}
+        self._last: dict[int, Evaluation] = {}
 
-    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
-        e = super().run(q, c0, tau0)
-        self._last[q] = e
+    def _look(self, q: Program, tau0: Map[Any] | None, e: Evaluation) -> None:
+        self._last[id(q)] = e
         if isinstance(q, Propose) and tau0 is None:
-            self._remarks += _compare(q, self._last[q.p], self._last[q.q])
-        return e
+            self._remarks += _compare(q, self._last[id(q.p)], self._last[id(q.q)])
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         result = super().primitive(f, c0, tau0)

@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.errors import AddressError, ArgumentError, GrammarError, ObservedKernelError
+from steelyard.errors import AddressError, ArgumentError, GrammarError, LoopStructureError, ObservedKernelError
 from steelyard.language.addresses import Previous, previous, variable
-from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, Scan, describe
+from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, Scan, describe, subprograms
 from steelyard.maps import Domain, Map
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values
+
+WRITTEN_OUT = "for x in xs: q = step(q, x)"
 
 
 def _overlap(domain: Domain) -> list[str]:
@@ -89,11 +92,30 @@ def check_kept(trace: Map[Any], q: Scan) -> None:
             )
 
 
-def carried(q: Carried, tau0: Map[Any] | None) -> Evaluation:
-    """Return the evaluation of the program so far; its density elsewhere is not known."""
-    if tau0 is None:
-        return q.evaluation
-    raise ArgumentError(
-        "scan: an objective asks for the density of the program so far at held values, which only the step before "
-        "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
+def check_carried(q: Carried, c0: Values, tau0: Map[Any] | None) -> None:
+    """Raise an error if the program so far is to run on another value, or its density is asked for elsewhere."""
+    if c0 is not q.arguments:
+        raise LoopStructureError(
+            "scan: the step runs the program so far, q, on another value than the scan was called with. A loop has run "
+            "it already, once, on the arguments of the scan: let q come first, as in compose(f, q) or move(f, q), or "
+            f"write the loop out: {WRITTEN_OUT}."
+        )
+    if tau0 is not None:
+        raise ArgumentError(
+            "scan: an objective asks for the density of the program so far at held values, which only the step before "
+            "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
+        )
+
+
+def check_step(built: Program, so_far: Carried, q: Scan) -> None:
+    """Raise `LoopStructureError` unless a step of q uses the program so far, and uses it once."""
+    used = [part for part in subprograms(built) if isinstance(part, Carried)]
+    if len(used) == 1 and used[0] is so_far:
+        return
+    problem = "does not use the program so far, q" if not used else "uses the program so far, q, more than once"
+    if any(part is not so_far for part in used):
+        problem = "uses the program so far of another scan"
+    raise LoopStructureError(
+        f"{describe(q)}: the step {problem}, but a loop runs it once and hands its particles on. Let each step be made "
+        f"of its q, once, or write the loop out: {WRITTEN_OUT}."
     )

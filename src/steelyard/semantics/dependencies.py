@@ -123,7 +123,9 @@ class Tables:
             self._found[mark] = _equations(f, c0, Map(current))
         if (equations := self._found[mark]) is None:
             return None
-        same = Domain({a: True for a, needs in equations.needs.items() if a in before and not needs & origin.replaced})
+        # An address is replaced also by a kernel that observes it; its density does not depend on itself then.
+        changed = {a for a, needs in equations.needs.items() if (needs | {a}) & origin.replaced}
+        same = Domain({a: True for a in equations.needs if a in before and a not in changed})
         return Reuse(f, before.restrict(same), equations) if same else None
 
 

@@ -8,6 +8,7 @@ from numpyro.distributions import CategoricalLogits, CategoricalProbs, Gamma, In
 
 from steelyard.language.distributions import sample
 from steelyard.particles.randomness import normal
+from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.types import Distribution, Key
 
 
@@ -59,7 +60,8 @@ def _gamma(key: Key, concentration: Any) -> Any:
         accepted = (u < 1 - 0.0331 * x**4) | (jnp.log(u) < 0.5 * x**2 + d * (1 - v + jnp.log(v)))
         return attempt + 1, jnp.where(jnp.isnan(drawn) & accepted & (v > 0), d * v, drawn)
 
-    _, drawn = jax.lax.while_loop(missing, propose, (1, jnp.full(shape, jnp.nan, d.dtype)))
+    start = varying_like_results(propose, (1, jnp.full(shape, jnp.nan, d.dtype)))
+    _, drawn = jax.lax.while_loop(missing, propose, start)
     fraction = jax.random.uniform(jax.random.fold_in(key, 0), shape)
     drawn *= jnp.where(small, fraction ** (1 / jax.lax.stop_gradient(concentration)), 1.0)
     return _with_implicit_gradient(drawn, concentration)

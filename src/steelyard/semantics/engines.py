@@ -13,7 +13,8 @@ from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map, dom
 from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
-from steelyard.semantics import loops, rules
+from steelyard.semantics import judgement, loops
+from steelyard.semantics.degenerate import Looker
 from steelyard.semantics.dependencies import Reuse, Tables
 from steelyard.semantics.draws import draw
 from steelyard.semantics.evaluation import Evaluation
@@ -86,11 +87,13 @@ class Vectorized:
         *,
         incremental: bool = True,
         chunk: int | None = None,
+        seen: Looker | None = None,
     ) -> None:
         self._levels = _Levels(key)
         self._particles = particles
         self._incremental = incremental
         self._chunk = chunk
+        self._seen = seen
         self._tables = Tables()
         self._reuse: Reuse | None = None
         self.one = jnp.zeros(particles)
@@ -103,7 +106,7 @@ class Vectorized:
         self._reuse = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
-        return rules.evaluate(self, q, c0, tau0)
+        return judgement.evaluate(self, q, c0, tau0, self._seen)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         with self._levels.counting(self._levels.used):
@@ -150,14 +153,15 @@ class Universal:
 
     sees_all_addresses = False
 
-    def __init__(self, key: Key, particles: int, objective: Function | None = None) -> None:
+    def __init__(self, key: Key, particles: int, objective: Function | None = None, seen: Looker | None = None) -> None:
         self._levels = _Levels(key)
         self._particles = particles
+        self._seen = seen
         self.one = np.zeros(particles)
         self.objective = objective
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
-        return rules.evaluate(self, q, c0, tau0)
+        return judgement.evaluate(self, q, c0, tau0, self._seen)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         with self._levels.counting(self._levels.used):
@@ -190,7 +194,7 @@ class Single:
     sees_all_addresses = False
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
-        return rules.evaluate(self, q, c0, tau0)
+        return judgement.evaluate(self, q, c0, tau0)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         return self.run(q, c0, tau0)

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from steelyard.errors import AddressError, ArgumentError, WeightError
+from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.addresses import versioned
 from steelyard.language.programs import Program, Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
 from steelyard.semantics.arguments import check_count, check_key
+from steelyard.semantics.degenerate import Looker, check_weights
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.levels import Objective
@@ -82,14 +83,17 @@ def evaluate(
                 "evaluate: the universal engine runs on concrete values, and cannot run inside of jit, vmap or grad. "
                 'Call it outside of them, or use engine="vectorized".'
             )
-        out = _finish(_universal(q, key, args, particles, trace, objective))
+
+        def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
+            return _finish(_universal(Universal(key, particles, objective, seen), q, args, trace))
+
+        out = run(key)
     else:
         shared = Values.shared(args)
 
-        def run(key: PRNGKeyArray) -> Evaluation:
-            return _finish(
-                Vectorized(key, particles, objective, incremental=incremental, chunk=chunk).run(q, shared, trace)
-            )
+        def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
+            options = {"incremental": incremental, "chunk": chunk, "seen": seen}
+            return _finish(Vectorized(key, particles, objective, **options).run(q, shared, trace))
 
         if is_traced(key):
             with _explained(q):
@@ -97,7 +101,7 @@ def evaluate(
         # A wrong program is found by tracing it, before anything is sampled.
         abstractly(run, q)
         out = run(key)
-    _check_weights(out, q)
+    check_weights(out, q, lambda seen: run(key, seen))
     return out
 
 
@@ -207,14 +211,12 @@ def _explained(q: Program) -> Iterator[None]:
         ) from error
 
 
-def _universal(
-    q: Program, key: Any, args: Any, particles: int, trace: Map[Any] | None, objective: Objective | None
-) -> Evaluation:
+def _universal(engine: Universal, q: Program, args: Any, trace: Map[Any] | None) -> Evaluation:
     given = None
     if trace is not None:
         masks = {a: np.asarray(m) for a, m in trace.masks.items()}
-        given = Map({a: _objects(v, particles) for a, v in trace.items()}, masks)
-    out = Universal(key, particles, objective).run(q, Values.shared(args), given)
+        given = Map({a: _objects(v, engine.one.size) for a, v in trace.items()}, masks)
+    out = engine.run(q, Values.shared(args), given)
     return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 
 
@@ -249,20 +251,3 @@ def _check_arguments(key: Any, particles: Any, engine: Any, chunk: Any) -> None:
         raise ArgumentError(f"evaluate: chunk is a positive number of particles, got {chunk!r}.")
     if engine not in ("vectorized", "universal"):
         raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
-
-
-def _check_weights(e: Evaluation, q: Program) -> None:
-    if is_traced(e.log_weight):
-        return
-    log_weight = np.asarray(e.log_weight)
-    if np.isnan(log_weight).any():
-        problem, remedy = "a weight is NaN", "Look for NaN in the arguments and parameters"
-    elif (log_weight == -np.inf).all():
-        problem, remedy = "every particle has weight zero", "The proposals miss the support of the target"
-    else:
-        return
-    bad = [level.label for level in e.levels if not np.isfinite(level.log_z_increment)]
-    where = f"from {bad[0]} on" if bad else "in its densities"
-    worst = [a for a, rho in e.log_density.items() if not np.isfinite(np.asarray(rho)).any()]
-    named = f"; no particle has a finite density at {', '.join(map(repr, worst))}" if worst else ""
-    raise WeightError(f"{describe(q)}: {problem}, {where}{named}. {remedy}.")

@@ -1,6 +1,6 @@
 """What evaluating a program gives: the record that every rule, engine and objective speaks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics import display
-from steelyard.semantics.ancestry import Kept
+from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.arguments import check_count, check_key
+from steelyard.semantics.expectation import expectation
 from steelyard.semantics.values import Values
 from steelyard.types import Ancestors, Key, LogWeights, Method, Scalar
 
@@ -74,7 +75,7 @@ class Evaluation:
         score: the log density of the variables that were drawn and are not reparameterised; None without any.
         kernel: of a compose or move, the evaluation of the program that ran last; for objectives.
         fixed: whether no gradient flows into the values of the trace.
-        kept: of a `scan` that keeps variables, their values at each step and the ancestors that connect them.
+        kept: of each `scan` that keeps variables, their values at each step and the ancestors that connect them.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -99,7 +100,7 @@ class Evaluation:
     fixed: bool = field(default=False, metadata={"static": True})
     # In a loop: the densities at detached values, which only the step before could evaluate.
     at_rest: Map[Any] | None = None
-    kept: Kept | None = None
+    kept: tuple[Kept, ...] = ()
     # Whether variables were dropped, so that the densities are not those of the whole program.
     partial: bool = field(default=False, metadata={"static": True})
     # Which program the densities are of, while it is known; see `semantics/dependencies.py`.
@@ -134,18 +135,24 @@ class Evaluation:
         """w / sum(w)."""
         return weights.normalize(self.log_weight)
 
-    def expect(self, h: Callable[[Map[Any]], Any]) -> Any:
+    def expect(self, h: Callable[[Map[Any]], Any], *, given: Iterable[str] = ()) -> Any:
         """Estimate the expectation of h under the normalised density.
 
             E[h] ~ sum_l w_l h(tau_l) / sum_l w_l
 
-        Self-normalised: consistent, with a bias that shrinks as 1/L.
+        Self-normalised: consistent, with a bias that shrinks as 1/L. A variable that some particles lack has no
+        expectation: `t.get("z", 0.0)` counts it as zero there, and `given=["z"]` averages over the particles that have
+        it.
 
         Args:
             h: a function of one particle's trace, which returns an array or a tree of arrays.
+            given: addresses; only the particles that have all of them count.
 
         Returns:
             The estimate, of the shape that h returns.
+
+        Raises:
+            AddressError: h reads a variable that some particles lack, and that is not given.
 
         Example:
             >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -154,17 +161,7 @@ class Evaluation:
             >>> bool(abs(out.expect(lambda t: t["z"]) - 2.0) < 0.1)
             True
         """
-        if isinstance(self.log_weight, np.ndarray):
-            each = [h(self.trace.of_particle(index)) for index in range(self.particles)]
-            terms = jax.tree.map(lambda *xs: np.stack([np.asarray(x) for x in xs]), *each)
-            return jax.tree.map(lambda x: _average(self.normalized_weights, x), terms)
-
-        def average(trace: Map[Any], normalized: Any) -> Any:
-            return jax.tree.map(lambda x: _average(normalized, x), jax.vmap(h)(trace))
-
-        for _ in range(self.log_weight.ndim - 1):
-            average = jax.vmap(average)
-        return average(self.trace, self.normalized_weights)
+        return expectation(h, self.trace, self.log_weight, given)
 
     def resample(self, key: Key, particles: int | None = None, *, method: Method = "systematic") -> "Evaluation":
         """Draw equally weighted particles from these.
@@ -212,7 +209,7 @@ class Evaluation:
             ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
             score=take(self.score, ancestors),
             at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
-            kept=None if self.kept is None else self.kept.reindex(ancestors),
+            kept=tuple(history.reindex(ancestors) for history in self.kept),
             kernel=None,
             marginal=None,
         )
@@ -240,9 +237,9 @@ class Evaluation:
             >>> sy.evaluate(q, jax.random.key(0), particles=100).trajectories()["z"].shape
             (100, 4)
         """
-        if self.kept is None:
+        if not self.kept:
             raise ArgumentError("trajectories: nothing was kept. Name the variables: scan(step, q, xs, keep=['z']).")
-        follow = Kept.trajectories
+        follow = trajectories
         for _ in range(self.log_weight.ndim - 1):
             follow = jax.vmap(follow)
         return follow(self.kept)
@@ -265,11 +262,3 @@ def dense(objects: Any) -> Any:
         return jax.tree.unflatten(structures.pop(), [np.stack([np.asarray(x) for x in column]) for column in columns])
     except ValueError:
         return objects
-
-
-def _average(normalized: Any, terms: Any) -> Any:
-    xp = terms.__array_namespace__()
-    w = normalized.reshape(normalized.shape + (1,) * (terms.ndim - 1))
-    # A particle of weight zero must not count, even where h is infinite.
-    with np.errstate(invalid="ignore"):
-        return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)

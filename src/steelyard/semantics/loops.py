@@ -1,7 +1,7 @@
 """Scans: the same step again and again, traced and compiled once."""
 
-from dataclasses import fields, replace
-from typing import Any, NamedTuple, get_args
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from steelyard.errors import LoopStructureError
 from steelyard.language.addresses import Previous
-from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program
+from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program, subprograms
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
@@ -19,10 +19,11 @@ from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.jaxprs import rewritten
+from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.residuals import keeping_little
 from steelyard.semantics.sharing import without_repetition
-from steelyard.semantics.values import Values
+from steelyard.semantics.values import Values, is_static
 from steelyard.types import stop_gradient
 
 
@@ -38,7 +39,9 @@ class Step(NamedTuple):
 
 def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Values) -> tuple[Step, Primitive | None]:
     """Evaluate one step, and tell which program its densities are of."""
-    built = program(q.step(Carried(before), x))
+    so_far = Carried(before, arguments)
+    built = program(q.step(so_far, x))
+    conditions.check_step(built, so_far, q)
     after = engine.run(built, arguments)
     source = _source(after, arguments)
     if after.ancestors is not None:
@@ -57,27 +60,42 @@ def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluati
     conditions.check_kept(e0.trace, q)
     arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
     carried = _carry(e0)
-    if q.length and _detaches(q.build(Carried(None), 0)):
+    if q.length and _detaches(q.build(Carried(), 0)):
         at_rest = engine.at(target(q.q), arguments, stop_gradient(e0.trace)).log_density
         carried = replace(carried, at_rest=at_rest)
     return carried, arguments
 
 
-def finish(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: Kept | None) -> Evaluation:
+def finish(
+    q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: tuple[Kept, ...]
+) -> Evaluation:
     """Return the evaluation of the whole scan."""
+    if ancestors is not None:
+        e0 = replace(e0, kept=tuple(history.reindex(ancestors) for history in e0.kept))
     if e0.ancestors is not None:
         ancestors = e0.ancestors if ancestors is None else take(e0.ancestors, ancestors)
-    return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, kept=kept)
+    return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, kept=e0.kept + kept)
+
+
+def _without_steps(q: Scan, e0: Evaluation) -> Evaluation:
+    """Return the evaluation of a scan of no steps, whose history is what it begins with."""
+    if q.keep is None:
+        return e0
+    conditions.check_kept(e0.trace, q)
+    xp = e0.log_weight.__array_namespace__()
+    first = {a: dense(e0.trace[a]) if isinstance(e0.log_weight, np.ndarray) else e0.trace[a] for a in q.keep}
+    index = xp.arange(e0.particles)
+    values, ancestors = jax.tree.map(lambda x: x[None][:0], (first, index))
+    return replace(e0, kept=(*e0.kept, Kept(first, values, ancestors, index)))
 
 
 def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate a scan step by step, in Python."""
     if q.length == 0:
-        return e0
+        return _without_steps(q, e0)
     carried, arguments = begin(engine, q, e0, c0)
-    index = np.arange(e0.particles)
+    cumulative = index = np.arange(e0.particles)
     levels, values, steps = (), [], []
-    cumulative = index
     for number in range(q.length):
         step, _ = advance(engine, q, jax.tree.map(lambda x: x[number], q.xs), carried, arguments)  # noqa: B023
         carried, arguments = step.evaluation, step.arguments
@@ -86,17 +104,17 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         levels += step.levels
         values.append(step.kept)
         steps.append(ancestors)
-    kept = None
+    kept = ()
     if q.keep is not None:
         first, *history = ({a: dense(trace[a]) for a in q.keep} for trace in (e0.trace, *values))
-        kept = Kept(first, jax.tree.map(lambda *xs: np.stack(xs), *history), np.stack(steps), index)
+        kept = (Kept(first, jax.tree.map(lambda *xs: np.stack(xs), *history), np.stack(steps), index),)
     return finish(q, e0, carried, levels, cumulative, kept)
 
 
 def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate a scan with `lax.scan`: same keys, samples and weights as if it were written out."""
     if q.length == 0:
-        return e0
+        return _without_steps(q, e0)
     carried, arguments = begin(engine, q, e0, c0)
     first = jax.tree.map(lambda x: x[0], q.xs)
     index = jnp.arange(e0.particles)
@@ -136,6 +154,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
+    carry = varying_like_results(lambda carry: body(carry, (0, first))[0], carry)
     body = rewritten(
         body,
         without_repetition,
@@ -147,10 +166,10 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     )
     engine.skip(q.length * keys)
     last = once.restore(last)
-    kept = None
+    kept = ()
     if q.keep is not None:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
-        kept = Kept({a: e0.trace[a] for a in q.keep}, values, steps, index)
+        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
     return finish(q, e0, last, levels, cumulative, kept)
 
 
@@ -228,18 +247,8 @@ def _alike(e: Evaluation, other: Evaluation, one: Any) -> Evaluation:
 
 def _detaches(q: Program) -> bool:
     """Tell whether a step detaches the program so far."""
-    if isinstance(q, Detach) and _contains_carried(q):
-        return True
-    return any(_detaches(part) for part in _parts(q))
-
-
-def _contains_carried(q: Program) -> bool:
-    return isinstance(q, Carried) or any(_contains_carried(part) for part in _parts(q))
-
-
-def _parts(q: Program) -> list[Program]:
-    values = (getattr(q, f.name) for f in fields(q))
-    return [value for value in values if isinstance(value, get_args(Program))]
+    detached = (part for part in subprograms(q) if isinstance(part, Detach))
+    return any(isinstance(part, Carried) for outer in detached for part in subprograms(outer))
 
 
 def _check_structure(q: Scan, before: Evaluation, after: Evaluation) -> None:
@@ -248,7 +257,9 @@ def _check_structure(q: Scan, before: Evaluation, after: Evaluation) -> None:
         *_compare("has a density at", dict(before.log_density), dict(after.log_density)),
     ]
     if before.values.structure != after.values.structure:
-        differences.append(f"returns {after.values.structure} in place of {before.values.structure}")
+        nothing = after.values.structure == jax.tree.structure(None)
+        returned = "nothing" if nothing else after.values.structure
+        differences.append(f"returns {returned} in place of {before.values.structure}")
     else:
         differences += _compare("returns", *({"value": list(e.values.leaves)} for e in (before, after)))
     if dom(before.trace).keys() == dom(after.trace).keys() and set(before.trace.masks) != set(after.trace.masks):
@@ -273,5 +284,6 @@ def _compare(verb: str, before: dict[str, Any], after: dict[str, Any]) -> list[s
 
 def _types(tree: Any) -> str:
     return ", ".join(
-        f"{jnp.asarray(x).dtype if np.isscalar(x) else x.dtype}{list(np.shape(x))}" for x in jax.tree.leaves(tree)
+        repr(x) if is_static(x) else f"{jnp.asarray(x).dtype if np.isscalar(x) else x.dtype}{list(np.shape(x))}"
+        for x in jax.tree.leaves(tree)
     )

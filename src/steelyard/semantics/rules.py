@@ -1,7 +1,8 @@
 """The rules of evaluation, one function each, in the letters of the paper.
 
-A judgement `c, tau, rho, w <- q(c0)[tau0]` is `engine.run(q, c0, tau0)`, an `Evaluation`; tau0 is None where nothing is
-substituted. Everything is in logs, so that products are sums. dom(.) gives masks, one per address, and the set
+A rule is a generator. It yields its premises, `q, c0, tau0` for the judgement `c, tau, rho, w <- q(c0)[tau0]`, is sent
+the `Evaluation` of each, and returns its conclusion; tau0 is None where nothing is substituted. (`judgement.py`
+runs them.) Everything is in logs, so that products are sums. dom(.) gives masks, one per address, and the set
 expressions of the paper are mask algebra: they hold for each particle.
 
 Two things that the paper leaves open are settled here. A program that resamples tells its ancestors, and whatever was
@@ -9,12 +10,13 @@ computed for its particles before (the arguments of a propose, the first part of
 because a particle must stay one particle. And a proposal of density zero under its own program has weight zero.
 """
 
+from collections.abc import Generator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from steelyard.language.addresses import Previous, previous
+from steelyard.language.addresses import Previous, previous, variable
 from steelyard.language.programs import (
     Carried,
     Compose,
@@ -47,33 +49,8 @@ from steelyard.types import stop_gradient
 ROUNDING = 1e-5
 
 
-def evaluate(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Evaluation:
-    """Apply the rule for q. Under substitution an inference program is evaluated as its target (appendix C)."""
-    match q:
-        case Primitive():
-            return primitive(engine, q, c0, tau0)
-        case Prev():
-            return prev(engine, q, c0, tau0)
-        case Rename():
-            return rename(engine, q, c0, tau0)
-        case Extend():
-            return extend(engine, q, c0, tau0)
-        case Compose():
-            return compose(engine, q, c0, tau0)
-        case Move():
-            return move(engine, q, c0, tau0)
-        case Propose() | Resample() | Detach() | Scan() if tau0 is not None:
-            return engine.run(target(q), c0, tau0)
-        case Propose():
-            return propose(engine, q, c0)
-        case Resample():
-            return resample(engine, q, c0)
-        case Detach():
-            return detach(engine, q, c0)
-        case Scan():
-            return engine.loop(q, engine.run(q.q, c0), c0)
-        case Carried():
-            return conditions.carried(q, tau0)
+Premise: TypeAlias = tuple[Program, Values, Trace | None]
+Rule: TypeAlias = Generator[Premise, Evaluation, Evaluation]
 
 
 def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -90,7 +67,7 @@ def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> E
     return Evaluation(c, tau, rho, w, score=score, fixed=f.detached)
 
 
-def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluation:
+def extend(q: Extend, c0: Values, tau0: Trace | None) -> Rule:
     """Extend (section 3.4; appendix C under substitution, where the value is f's here too).
 
     c1, tau1, rho1, w1 <- p(c0)    c2, tau2, rho2, w2 <- f(c1)
@@ -98,8 +75,8 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
     -----------------------------------------------------------------
     c2, tau1 + tau2, rho1 + rho2, w1 w2 <- extend(p, f)(c0)
     """
-    e1 = engine.run(q.p, c0, tau0)
-    e2 = engine.run(q.f, e1.values.as_arguments(), tau0)
+    e1 = yield q.p, c0, tau0
+    e2 = yield q.f, e1.values.as_arguments(), tau0
     conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     conditions.check_unobserved(dom(e2.log_density), dom(e2.trace), q)
     return Evaluation(
@@ -112,7 +89,7 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None) -> Evaluat
     )
 
 
-def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evaluation:
+def compose(q: Compose, c0: Values, tau0: Trace | None) -> Rule:
     """Compose (section 3.4).
 
     c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
@@ -120,14 +97,14 @@ def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Evalu
     -----------------------------------------------------------------
     c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
     """
-    e1 = engine.run(q.q1, c0, tau0)
-    e2 = engine.run(q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0)
+    e1 = yield q.q1, c0, tau0
+    e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
     e1 = e1.reindex(e2.ancestors)
     conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     return _joined(e2, e1)
 
 
-def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
+def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     """Propose (section 3.4).
 
     c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- p(c0)[tau1]
@@ -138,12 +115,12 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
 
     Densities that are the same in rho1 and rho2 are taken over from rho1, and left out of both w2 and u1.
     """
-    e1 = engine.run(q.q, c0)
+    e1 = yield q.q, c0, None
     conditions.check_complete(e1, q)
     source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     with engine.reusing(q, source, e1) as same:
-        e2 = engine.run(q.p, c0, e1.trace)
+        e2 = yield q.p, c0, e1.trace
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
     w2 = log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)) - same, engine.one)
@@ -165,19 +142,20 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Evaluation:
         e1.ancestors,
         loss=e1.loss + loss,
         score=total_score(e1.score, e2.score),
+        kept=e1.kept,
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
     )
 
 
-def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
+def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
     """Resample (section 3.4), where the effective sample size is below the threshold, if there is one.
 
     c1, tau1, rho1, w1 <- q(c0)    a ~ resample(w1)    w2 = mean(w1)
     -----------------------------------------------------------------
     c1[a], tau1[a], rho1[a], w2 <- resample(q)(c0)
     """
-    e1 = engine.run(q.q, c0)
+    e1 = yield q.q, c0, None
     w1, size = e1.log_weight, e1.particles
     a = resampling.ancestors(w1, q.method, engine.noise(q.method, w1), size)
     w2 = engine.one + weights.log_mean(w1)
@@ -190,7 +168,7 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Evaluation:
     return replace(e1.reindex(a), log_weight=w2, levels=(*e1.levels, summary))
 
 
-def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
+def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
     """Detach: the same samples and weights, from which no gradient flows.
 
     c1, tau1, rho1, w1 <- q(c0)    c2, tau2, rho2, w2 <- target(q)(c0)[stop(tau1)]
@@ -199,8 +177,8 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
     """
     if isinstance(q.q, Resample):
         # The same, but densities are taken from ancestors, not evaluated once more.
-        return resample(engine, replace(q.q, q=Detach(q.q.q)), c0)
-    e1 = engine.run(q.q, c0)
+        return (yield from resample(engine, replace(q.q, q=Detach(q.q.q)), c0))
+    e1 = yield q.q, c0, None
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     rho2 = e1.at_rest
     if rho2 is None:
@@ -220,7 +198,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Evaluation:
     )
 
 
-def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluation:
+def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Rule:
     """Rename: q under other addresses.
 
     c, tau, rho, w <- q(c0)[tau0 under old addresses]
@@ -230,19 +208,19 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Evaluat
     new = q.new
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
-    e = engine.run(q.q, c0, tau0 if tau0 is None else under(tau0, inner))
+    e = yield q.q, c0, tau0 if tau0 is None else under(tau0, inner)
     conditions.check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
     return renamed(e, {a: new.get(a, a) for a in e.log_density})
 
 
-def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Evaluation:
+def prev(q: Prev, c0: Values, tau0: Trace | None) -> Rule:
     """Prev: f with every address renamed to its previous version."""
     inner: dict[str, str] = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
-    e = engine.run(q.f, c0, tau0 if tau0 is None else under(tau0, inner))
+    e = yield q.f, c0, tau0 if tau0 is None else under(tau0, inner)
     return renamed(e, {a: previous(a) for a in e.log_density})
 
 
-def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
+def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
     """Move: compose, where what q2 samples or observes again replaces what was there.
 
         c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
@@ -251,25 +229,35 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Evaluation:
 
     where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
-
-    def one_after_the_other(tau1: Trace | None) -> tuple[Evaluation, Evaluation]:
-        e1 = engine.run(q.q1, c0, tau1)
-        return e1, engine.run(q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0)
-
-    e1, e2 = one_after_the_other(tau0)
+    e1 = yield q.q1, c0, tau0
+    e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
     moved = dom(e2.log_density)
-    if tau0 is not None:
-        # Which of the values in tau0 are q1's depends on which variables q2 samples.
-        for _ in tau0:
-            before, (e1, e2) = moved, one_after_the_other(younger(tau0, moved))
-            moved = dom(e2.log_density)
-            if moved.keys() == before.keys():
-                break
+    # Which of the values in tau0 are q1's depends on which variables q2 samples.
+    for _ in tau0 or ():
+        before = moved
+        e1 = yield q.q1, c0, younger(tau0 or Map(), moved)
+        e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
+        moved = dom(e2.log_density)
+        if moved.keys() == before.keys():
+            break
     conditions.check_moved(dom(e1.log_density), moved, q, known=engine.sees_all_addresses)
     e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
-    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, provenance=known))
+    kept = tuple(history.rename(lambda a: previous(a) if variable(a) in moved else a) for history in e1.kept)
+    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, kept=kept, provenance=known))
+
+
+def scan(engine: Engine, q: Scan, c0: Values) -> Rule:
+    """Scan: q, and then one step after the other, each from the evaluation of those before it."""
+    e0 = yield q.q, c0, None
+    return engine.loop(q, e0, c0)
+
+
+def carried(q: Carried, c0: Values, tau0: Trace | None) -> Evaluation:
+    """Carried: inside a step of a scan the program so far has its evaluation already."""
+    conditions.check_carried(q, c0, tau0)
+    return q.evaluation
 
 
 def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
@@ -284,7 +272,7 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         loss=e1.loss + e2.loss,
         score=total_score(e1.score, e2.score),
         kernel=e2,
-        kept=e1.kept,
+        kept=e1.kept + e2.kept,
         partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,

@@ -86,7 +86,7 @@ class Values:
         """Return the tree with a particle axis, the last one of `shape`, in every array."""
 
         def expand(leaf: Any, varies: bool) -> Any:
-            if varies or _is_static(leaf):
+            if varies or is_static(leaf):
                 return leaf
             leaf, batch = jnp.asarray(leaf), len(shape) - 1
             return jnp.broadcast_to(jnp.expand_dims(leaf, batch), shape + leaf.shape[batch:])
@@ -96,7 +96,7 @@ class Values:
         )
 
     def tree_flatten(self) -> tuple[Any, Any]:
-        arrays = [not _is_static(x) for x in self.leaves]
+        arrays = [not is_static(x) for x in self.leaves]
         children = [x for x, is_array in zip(self.leaves, arrays, strict=True) if is_array]
         others = tuple(None if is_array else x for x, is_array in zip(self.leaves, arrays, strict=True))
         return (children, self.score), (tuple(arrays), others, self.varies, self.structure)
@@ -110,7 +110,8 @@ class Values:
         return cls(tuple(leaves), varies, structure, score)
 
 
-def _is_static(leaf: Any) -> bool:
+def is_static(leaf: Any) -> bool:
+    """Tell whether a leaf is no array and cannot become one."""
     return isinstance(leaf, str | bytes) or callable(leaf)
 
 

@@ -15,7 +15,7 @@ from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
 from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
 from steelyard.particles.weights import normalize
-from steelyard.semantics import loops, rules
+from steelyard.semantics import judgement, loops
 from steelyard.semantics.engines import together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -74,8 +74,18 @@ class Enumerating:
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         if not self._branches:
-            return rules.evaluate(self, q, c0, tau0)
-        return self.choose(lambda: merge(self.outcomes(lambda: rules.evaluate(self, q, c0, tau0))))
+            return self._conclude(q, c0, tau0)
+        return self.choose(lambda: merge(self.outcomes(lambda: self._conclude(q, c0, tau0))))
+
+    def _conclude(self, q: Program, c0: Values, tau0: Map[Any] | None) -> Evaluation:
+        """Apply the rule for q, whose premises are choices."""
+        rule, e = judgement.apply(self, q, c0, tau0), None
+        while True:
+            try:
+                premise = rule.send(e)  # pyright: ignore[reportArgumentType]
+            except StopIteration as conclusion:
+                return conclusion.value
+            e = self.run(*premise)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         return self.run(q, c0, tau0)
