@@ -136,11 +136,11 @@ def test_a_sampler_that_drops_nothing_can_keep_its_samples(engine: Any) -> None:
     np.testing.assert_allclose(proposed.log_weight, expected.log_weight, rtol=1e-5)
     assert np.ptp(numbers(proposed.log_weight)) > 0
     np.testing.assert_array_equal(numbers(keep.trace["z"]), numbers(plain.trace["z"]))
-    (history,) = keep.kept
-    np.testing.assert_array_equal(numbers(history.values["z"][-1]), numbers(plain.trace["z"]))
+    assert keep.kept is not None
+    np.testing.assert_array_equal(numbers(keep.kept.values["z"][-1]), numbers(plain.trace["z"]))
     for k in (1, 2):
         shorter = sy.evaluate(sy.scan(annealing_step, start, betas[:k]), jax.random.key(2), particles=7, engine=engine)
-        np.testing.assert_allclose(numbers(history.values["z"][k - 1]), numbers(shorter.trace["z"]), rtol=1e-6)
+        np.testing.assert_allclose(numbers(keep.kept.values["z"][k - 1]), numbers(shorter.trace["z"]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("engine", ["vectorized", "universal"])

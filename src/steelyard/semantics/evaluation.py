@@ -75,7 +75,7 @@ class Evaluation:
         score: the log density of the variables that were drawn and are not reparameterised; None without any.
         kernel: of a compose or move, the evaluation of the program that ran last; for objectives.
         fixed: whether no gradient flows into the values of the trace.
-        kept: of each `scan` that keeps variables, their values at each step and the ancestors that connect them.
+        histories: of each `scan` that keeps variables, their values at each step and the ancestors that connect them.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -100,7 +100,7 @@ class Evaluation:
     fixed: bool = field(default=False, metadata={"static": True})
     # In a loop: the densities at detached values, which only the step before could evaluate.
     at_rest: Map[Any] | None = None
-    kept: tuple[Kept, ...] = ()
+    histories: tuple[Kept, ...] = ()
     # Whether variables were dropped, so that the densities are not those of the whole program.
     partial: bool = field(default=False, metadata={"static": True})
     # Which program the densities are of, while it is known; see `semantics/dependencies.py`.
@@ -209,10 +209,15 @@ class Evaluation:
             ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
             score=take(self.score, ancestors),
             at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
-            kept=tuple(history.reindex(ancestors) for history in self.kept),
+            histories=tuple(history.reindex(ancestors) for history in self.histories),
             kernel=None,
             marginal=None,
         )
+
+    @property
+    def kept(self) -> Kept | None:
+        """The values at each step of the last `scan` that keeps variables, particles as they were then."""
+        return self.histories[-1] if self.histories else None
 
     def trajectories(self) -> dict[str, Any]:
         """Return the whole history of each particle, of the variables that a `scan` was asked to keep.
@@ -237,12 +242,12 @@ class Evaluation:
             >>> sy.evaluate(q, jax.random.key(0), particles=100).trajectories()["z"].shape
             (100, 4)
         """
-        if not self.kept:
+        if not self.histories:
             raise ArgumentError("trajectories: nothing was kept. Name the variables: scan(step, q, xs, keep=['z']).")
         follow = trajectories
         for _ in range(self.log_weight.ndim - 1):
             follow = jax.vmap(follow)
-        return follow(self.kept)
+        return follow(self.histories)
 
     def __repr__(self) -> str:
         return display.text(self)

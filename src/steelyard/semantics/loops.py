@@ -71,10 +71,10 @@ def finish(
 ) -> Evaluation:
     """Return the evaluation of the whole scan."""
     if ancestors is not None:
-        e0 = replace(e0, kept=tuple(history.reindex(ancestors) for history in e0.kept))
+        e0 = replace(e0, histories=tuple(history.reindex(ancestors) for history in e0.histories))
     if e0.ancestors is not None:
         ancestors = e0.ancestors if ancestors is None else take(e0.ancestors, ancestors)
-    return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, kept=e0.kept + kept)
+    return replace(last, levels=e0.levels + levels, ancestors=ancestors, at_rest=None, histories=e0.histories + kept)
 
 
 def _without_steps(q: Scan, e0: Evaluation) -> Evaluation:
@@ -86,7 +86,7 @@ def _without_steps(q: Scan, e0: Evaluation) -> Evaluation:
     first = {a: dense(e0.trace[a]) if isinstance(e0.log_weight, np.ndarray) else e0.trace[a] for a in q.keep}
     index = xp.arange(e0.particles)
     values, ancestors = jax.tree.map(lambda x: x[None][:0], (first, index))
-    return replace(e0, kept=(*e0.kept, Kept(first, values, ancestors, index)))
+    return replace(e0, histories=(*e0.histories, Kept(first, values, ancestors, index)))
 
 
 def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:

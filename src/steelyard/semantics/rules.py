@@ -142,7 +142,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
         e1.ancestors,
         loss=e1.loss + loss,
         score=total_score(e1.score, e2.score),
-        kept=e1.kept,
+        histories=e1.histories,
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
     )
@@ -191,7 +191,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
         e1.levels,
         e1.ancestors,
         loss=e1.loss,
-        kept=e1.kept,
+        histories=e1.histories,
         partial=e1.partial,
         fixed=True,
         provenance=e1.provenance,
@@ -244,8 +244,8 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
     e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
-    kept = tuple(history.rename(lambda a: previous(a) if variable(a) in moved else a) for history in e1.kept)
-    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, kept=kept, provenance=known))
+    kept = tuple(history.rename(lambda a: previous(a) if variable(a) in moved else a) for history in e1.histories)
+    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, histories=kept, provenance=known))
 
 
 def scan(engine: Engine, q: Scan, c0: Values) -> Rule:
@@ -272,7 +272,7 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         loss=e1.loss + e2.loss,
         score=total_score(e1.score, e2.score),
         kernel=e2,
-        kept=e1.kept + e2.kept,
+        histories=e1.histories + e2.histories,
         partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,

@@ -46,6 +46,6 @@ def renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     """Return the evaluation under other addresses."""
     new = addresses.__getitem__
     kernel = None if e.kernel is None else renamed(e.kernel, addresses)
-    kept = tuple(history.rename(lambda a: addresses.get(a, a)) for history in e.kept)
+    kept = tuple(history.rename(lambda a: addresses.get(a, a)) for history in e.histories)
     trace, log_density = e.trace.rename(new), e.log_density.rename(new)
-    return replace(e, trace=trace, log_density=log_density, kernel=kernel, kept=kept, provenance=None)
+    return replace(e, trace=trace, log_density=log_density, kernel=kernel, histories=kept, provenance=None)

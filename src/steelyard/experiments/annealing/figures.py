@@ -80,7 +80,7 @@ def _levels(sampler: Sampler) -> list[Float[Array, "samples 2"]]:
 
     def run(betas: Any, kernels: Any) -> Any:
         q = sy.scan(step, annealed(betas[0]), (betas[1:], kernels), keep=["x"])
-        return sy.evaluate(q, jax.random.key(1), particles=SAMPLES).kept[0]
+        return sy.evaluate(q, jax.random.key(1), particles=SAMPLES).kept
 
     compiled = jax.jit(run, compiler_options=HASTE)
     kept = compiled(sampler.schedule(learned=False), (sampler.forward, sampler.reverse))
