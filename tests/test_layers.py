@@ -9,7 +9,7 @@ import steelyard
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
     {"errors", "types"},
-    {"maps"},
+    {"arguments", "maps"},
     {"language", "particles"},
     {"semantics"},
     {"objectives"},

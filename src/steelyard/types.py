@@ -23,6 +23,8 @@ Method: TypeAlias = Literal["systematic", "stratified", "multinomial", "residual
 EngineName: TypeAlias = Literal["vectorized", "universal"]
 
 Function: TypeAlias = Callable[..., Any]
+# A number of particles, steps and the like, which may come out of an array.
+Count: TypeAlias = int | np.integer[Any]
 
 
 def is_traced(x: Any) -> bool:

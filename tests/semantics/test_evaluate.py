@@ -30,7 +30,11 @@ def kernel(s: sy.State, v: jax.Array) -> jax.Array:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "legacy key": ({"key": jax.random.PRNGKey(0)}, r"key made by jax\.random\.key"),
+    "words of another kind of key": ({"key": jnp.zeros(4, jnp.uint32)}, r"key made by jax\.random\.key"),
+    "words that are signed": ({"key": jnp.zeros(2, jnp.int32)}, r"key made by jax\.random\.key"),
+    "half a chunk": ({"chunk": 2.5}, r"chunk is a positive number.*got 2\.5"),
+    "no chunk": ({"chunk": 0}, "chunk is a positive number"),
+    "objective by name": ({"objective": "elbo"}, r"objective=sy\.objectives\.elbo, got 'elbo'"),
     "seed for a key": ({"key": 0}, r"key made by jax\.random\.key"),
     "many keys": ({"key": jax.random.split(KEY, 2)}, r"one key made by jax\.random\.key"),
     "no particles": ({"particles": 0}, "particles is a positive number"),

@@ -15,13 +15,14 @@ from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.variants import detach, prev, stick_the_landing
 from steelyard.semantics.levels import Objective
+from steelyard.types import Count
 
 Kernels: TypeAlias = tuple[Programmable, Programmable]
 Path: TypeAlias = Sequence[Programmable] | Callable[[Any], Programmable]
 PathKernels: TypeAlias = Sequence[Kernels] | Callable[[Any], Kernels]
 
 
-def ais(path: Path, kernels: PathKernels, over: tuple[Any, Any] | None = None, *, unroll: int = 1) -> Program:
+def ais(path: Path, kernels: PathKernels, over: tuple[Any, Any] | None = None, *, unroll: Count = 1) -> Program:
     """Annealed importance sampling, with any kernels.
 
         q_k = propose(extend(p_k, prev(reverse_k)), move(forward_k, q_{k-1}))
@@ -58,7 +59,7 @@ def ais(path: Path, kernels: PathKernels, over: tuple[Any, Any] | None = None, *
     return _anneal(level, path, kernels, over, unroll)
 
 
-def avo(path: Path, kernels: PathKernels, over: tuple[Any, Any] | None = None, *, unroll: int = 1) -> Program:
+def avo(path: Path, kernels: PathKernels, over: tuple[Any, Any] | None = None, *, unroll: Count = 1) -> Program:
     """Annealed importance sampling, trained level by level with annealed variational objectives.
 
     Args:
@@ -95,7 +96,7 @@ def nvi(
     *,
     resampling: bool = True,
     objective: Objective = objectives.reverse_kl,
-    unroll: int = 1,
+    unroll: Count = 1,
     **options: Any,
 ) -> Program:
     """Nested variational inference: annealed importance sampling, trained level by level.
@@ -148,7 +149,7 @@ def nvi(
 
 
 def _anneal(
-    level: Callable[..., Program], path: Any, kernels: Any, over: tuple[Any, Any] | None, unroll: int
+    level: Callable[..., Program], path: Any, kernels: Any, over: tuple[Any, Any] | None, unroll: Count
 ) -> Program:
     if over is not None:
         points, moves = over

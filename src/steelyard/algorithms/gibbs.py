@@ -7,15 +7,16 @@ from steelyard import objectives
 from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable
 from steelyard.language.variants import detach, prev
+from steelyard.types import Count
 
 
 def gibbs(
     target: Programmable,
     initial: Programmable,
     kernels: Sequence[Programmable],
-    sweeps: int,
+    sweeps: Count,
     *,
-    unroll: int = 1,
+    unroll: Count = 1,
     **options: Any,
 ) -> Program:
     """Population Gibbs sampling, the paper's `pop_gibbs`.
@@ -59,9 +60,9 @@ def apg(
     target: Programmable,
     initial: Programmable,
     kernels: Sequence[Programmable],
-    sweeps: int,
+    sweeps: Count,
     *,
-    unroll: int = 1,
+    unroll: Count = 1,
     **options: Any,
 ) -> Program:
     """Amortized population Gibbs: population Gibbs sampling, trained with wake updates at every level.

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import jax
 import numpy as np
 
+from steelyard.arguments import check_count, check_objective
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import (
     Compose,
@@ -21,7 +22,7 @@ from steelyard.language.programs import (
     is_target,
     program,
 )
-from steelyard.types import Function, Method
+from steelyard.types import Count, Function, Method
 
 
 def extend(p: Programmable, f: Programmable) -> Extend:
@@ -104,6 +105,7 @@ def propose(p: Programmable, q: Programmable, *, objective: Function | None = No
 
     Raises:
         GrammarError: p is not a target program.
+        ArgumentError: the objective is not a function.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -119,7 +121,7 @@ def propose(p: Programmable, q: Programmable, *, objective: Function | None = No
     p, q = program(p), program(q)
     if not is_target(p):
         raise expected("propose(p, q)", "p", "a target program: a callable, or an extend", p, "propose(target, q)")
-    return Propose(p, q, objective)
+    return Propose(p, q, check_objective(objective, "propose"))
 
 
 def resample(q: Programmable, *, method: Method = "systematic", threshold: float | None = None) -> Resample:
@@ -192,8 +194,8 @@ def scan(
     q: Programmable,
     xs: Any,
     *,
-    length: int | None = None,
-    unroll: int = 1,
+    length: Count | None = None,
+    unroll: Count = 1,
     keep: Sequence[str] | None = None,
 ) -> Scan:
     """Build the next inference program from the last, again and again.
@@ -217,7 +219,7 @@ def scan(
         An inference program.
 
     Raises:
-        ArgumentError: the length is not known.
+        ArgumentError: the length is not known, or a number makes no sense.
         LoopStructureError: when it runs, the step changes addresses, shapes or types.
 
     Example:
@@ -231,6 +233,8 @@ def scan(
         >>> bool(abs(out.log_z) < 0.5), out.levels[0].ess.shape
         (True, (20,))
     """
+    length = None if length is None else check_count(length, "scan", "length", least=0)
+    unroll = check_count(unroll, "scan", "unroll")
     sizes = {np.shape(x)[:1] for x in jax.tree.leaves(xs)} | ({(length,)} if length is not None else set())
     if len(sizes) != 1 or sizes == {()}:
         raise ArgumentError(

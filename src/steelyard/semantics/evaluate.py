@@ -10,30 +10,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from steelyard.arguments import check_count, check_key, check_objective
 from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.addresses import versioned
 from steelyard.language.programs import Program, Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
-from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.degenerate import Looker, check_weights
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
-from steelyard.types import EngineName, Scalar, is_traced
+from steelyard.types import Count, EngineName, Scalar, is_traced
 
 
 def evaluate(
     q: Programmable,
     key: PRNGKeyArray,
     *args: Any,
-    particles: int,
+    particles: Count,
     given: Mapping[str, Any] | None = None,
     objective: Objective | None = None,
     engine: EngineName = "vectorized",
     incremental: bool = True,
-    chunk: int | None = None,
+    chunk: Count | None = None,
 ) -> Evaluation:
     """Evaluate a program: c, tau, rho, w <- q(args)[given].
 
@@ -75,7 +75,11 @@ def evaluate(
         True
     """
     q = program(q)
-    _check_arguments(key, particles, engine, chunk)
+    key, particles = check_key(key, "evaluate"), check_count(particles, "evaluate")
+    chunk = None if chunk is None else check_count(chunk, "evaluate", "chunk")
+    check_objective(objective, "evaluate")
+    if engine not in ("vectorized", "universal"):
+        raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
     trace = None if given is None else _per_particle(given, particles)
     if engine == "universal":
         if any(map(is_traced, jax.tree.leaves((key, args, given)))):
@@ -242,12 +246,3 @@ def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
                     f"or log_density for a single trace."
                 )
     return trace
-
-
-def _check_arguments(key: Any, particles: Any, engine: Any, chunk: Any) -> None:
-    check_key(key, "evaluate")
-    check_count(particles, "evaluate")
-    if chunk is not None and chunk < 1:
-        raise ArgumentError(f"evaluate: chunk is a positive number of particles, got {chunk!r}.")
-    if engine not in ("vectorized", "universal"):
-        raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')

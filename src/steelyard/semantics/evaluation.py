@@ -9,16 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics import display
 from steelyard.semantics.ancestry import Kept, trajectories
-from steelyard.semantics.arguments import check_count, check_key
 from steelyard.semantics.expectation import expectation
 from steelyard.semantics.values import Values
-from steelyard.types import Ancestors, Key, LogWeights, Method, Scalar
+from steelyard.types import Ancestors, Count, Key, LogWeights, Method, Scalar
 
 
 @jax.tree_util.register_dataclass
@@ -163,7 +163,7 @@ class Evaluation:
         """
         return expectation(h, self.trace, self.log_weight, given)
 
-    def resample(self, key: Key, particles: int | None = None, *, method: Method = "systematic") -> "Evaluation":
+    def resample(self, key: Key, particles: Count | None = None, *, method: Method = "systematic") -> "Evaluation":
         """Draw equally weighted particles from these.
 
         Args:
@@ -187,7 +187,7 @@ class Evaluation:
             )
         if self.log_weight.ndim != 1:
             raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
-        check_key(key, "Evaluation.resample")
+        key = check_key(key, "Evaluation.resample")
         size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
         noise = resampling.draw_noise(particle_key(scattered(key), 0), method, size)
         indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)

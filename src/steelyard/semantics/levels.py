@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.errors import ArgumentError
 from steelyard.language.programs import Propose, is_kernel
 from steelyard.language.rewrite import marginal, target
 from steelyard.maps import dom, log_product
@@ -14,6 +19,8 @@ from steelyard.types import LogWeights, stop_gradient
 
 if TYPE_CHECKING:
     from steelyard.semantics.engine import Engine
+
+ARRAY = jax.Array | np.ndarray | np.generic
 
 
 @dataclass(frozen=True)
@@ -124,3 +131,25 @@ class Fixed:
 
 
 Objective: TypeAlias = Callable[[Level], Any]
+
+
+def loss_of(objective: Objective, level: Level, place: str) -> Any:
+    """Return what an objective gives at a level.
+
+    Raises:
+        ArgumentError: that is not one real number, so that it is nothing to descend on.
+    """
+    loss = objective(level)
+    if isinstance(loss, ARRAY):
+        real = any(jnp.issubdtype(loss.dtype, kind) for kind in (jnp.floating, jnp.integer))
+        if real and loss.shape == ():
+            return loss
+        got = f"{loss.dtype} of shape {loss.shape}"
+    elif isinstance(loss, int | float):
+        return loss
+    else:
+        got = f"{type(loss).__name__}"
+    raise ArgumentError(
+        f"{place}: the objective {getattr(objective, '__name__', objective)!s} returned {got}, but a loss is one real "
+        f"number. Average over the particles, for example with jnp.mean(...)."
+    )

@@ -40,7 +40,7 @@ from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.levels import Fixed, Level, total_score
+from steelyard.semantics.levels import Fixed, Level, loss_of, total_score
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import older, renamed, under, younger
 from steelyard.types import stop_gradient
@@ -128,10 +128,10 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     v = w2 - _zero_to_inf(u1)
     w = v + e1.log_weight
 
-    objective = q.objective or engine.objective
+    objective = engine.objective if q.objective is None else q.objective
     kernel = e1 if is_kernel(q.q) else e1.kernel
     level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2), c0.score)
-    loss = 0.0 if objective is None else objective(level)
+    loss = 0.0 if objective is None else loss_of(objective, level, describe(q))
     summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight, w, loss=loss)
     return Evaluation(
         e3.values,

@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from steelyard.arguments import check_count, check_key
 from steelyard.language.programs import Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map
 from steelyard.semantics.evaluate import evaluate
 from steelyard.testing.enumeration import enumerate as enumerate_outcomes
+from steelyard.types import Count
 
 
-def assert_properly_weighted(q: Programmable, *args: Any, particles: int, tolerance: float = 1e-9) -> None:
+def assert_properly_weighted(q: Programmable, *args: Any, particles: Count, tolerance: float = 1e-9) -> None:
     """Check the paper's Definition 1 exactly: for every particle l and every trace t,
 
         E[w_l 1(tau_l = t)] = gamma_q(t)
@@ -39,7 +41,7 @@ def assert_properly_weighted(q: Programmable, *args: Any, particles: int, tolera
         >>> def guide(s): s.sample("z", dist.Bernoulli(0.6))
         >>> sy.testing.assert_properly_weighted(sy.resample(sy.propose(model, guide)), particles=2)
     """
-    q = program(q)
+    q, particles = program(q), check_count(particles, "assert_properly_weighted")
     density: dict[Any, float] = defaultdict(float)
     for trace, value in _densities(q, args):
         density[trace] += value
@@ -74,8 +76,8 @@ def check_evidence(
     log_z: float,
     *args: Any,
     key: PRNGKeyArray,
-    particles: int,
-    runs: int = 100,
+    particles: Count,
+    runs: Count = 100,
     max_z_score: float = 4.0,
     max_standard_error: float = 0.0125,
 ) -> Evidence:
@@ -106,7 +108,8 @@ def check_evidence(
         >>> abs(evidence.z_score) < 4
         True
     """
-    keys = jax.random.split(key, runs)
+    particles, runs = check_count(particles, "check_evidence"), check_count(runs, "check_evidence", "runs", least=2)
+    keys = jax.random.split(check_key(key, "check_evidence"), runs)
     one_run = jax.jit(lambda k: evaluate(q, k, *args, particles=particles).log_z)
     ratios = np.exp(np.asarray(jax.lax.map(one_run, keys), float) - float(jnp.asarray(log_z)))
     # Weights of hardly any variance are off by what single precision leaves of their logarithm.

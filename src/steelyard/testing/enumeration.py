@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from steelyard.arguments import check_count
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, Scan, program
 from steelyard.language.state import Run, run
@@ -19,7 +20,7 @@ from steelyard.semantics import judgement, loops
 from steelyard.semantics.engines import together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
-from steelyard.types import Distribution
+from steelyard.types import Count, Distribution
 
 
 class Outcome(NamedTuple):
@@ -29,7 +30,7 @@ class Outcome(NamedTuple):
     result: Any
 
 
-def enumerate(q: Programmable, *args: Any, particles: int) -> Iterator[tuple[float, Evaluation]]:  # noqa: A001
+def enumerate(q: Programmable, *args: Any, particles: Count) -> Iterator[tuple[float, Evaluation]]:  # noqa: A001
     """Yield every outcome of a program and its probability, without Monte Carlo noise.
 
     The rules are those of `evaluate`, in the universal engine; every random choice, the ancestors of a resampling
@@ -51,7 +52,7 @@ def enumerate(q: Programmable, *args: Any, particles: int) -> Iterator[tuple[flo
         [(0.562, [0, 0]), (0.188, [0, 1]), (0.188, [1, 0]), (0.062, [1, 1])]
     """
     with jax.enable_x64(True):
-        engine = Enumerating(particles)
+        engine = Enumerating(check_count(particles, "enumerate"))
         outcomes = engine.outcomes(lambda: engine.run(program(q), Values.shared(args)))
     yield from outcomes
 
