@@ -36,6 +36,6 @@ from steelyard.semantics.evaluate import log_density as log_density
 from steelyard.semantics.evaluation import Evaluation as Evaluation
 from steelyard.semantics.evaluation import LevelSummary as LevelSummary
 from steelyard.semantics.levels import Level as Level
-from steelyard.training.train import History as History
-from steelyard.training.train import TrainResult as TrainResult
+from steelyard.training.history import History as History
+from steelyard.training.history import TrainResult as TrainResult
 from steelyard.training.train import train as train

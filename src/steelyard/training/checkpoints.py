@@ -1,12 +1,11 @@
 """Checkpoints of a training run: written by Orbax, whole or not at all, and never over something else."""
 
-import hashlib
 import re
 import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import CheckpointError
+from steelyard.training import lock
+from steelyard.training.identity import difference, digest_of_arrays
+from steelyard.training.lock import Busy, locked
 
-FORMAT = "steelyard training run, 1"
+FORMAT, OLDER = "steelyard training run, 2", "steelyard training run, 1"
 # What a checkpoint consists of, and the names of those that were never finished.
 PARTS = {"_CHECKPOINT_METADATA", "commit_success.txt", "identity", "state"}
 UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")
@@ -33,9 +35,27 @@ class Checkpoints:
         self._ocp = ocp
         self._directory = Path(directory).absolute()
         self._identity = {"format": FORMAT, **identity}
-        self._check_directory()
         options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
         self._manager = ocp.CheckpointManager(self._directory, options=options)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, directory: str | PathLike[str], identity: dict[str, Any]) -> Iterator["Checkpoints"]:
+        """Hold the directory for one run, which nobody else may use meanwhile."""
+        path = Path(directory).absolute()
+        _check_directory(path)
+        with ExitStack() as stack:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(path))
+                store = cls(path, identity)
+            except Busy as error:
+                raise CheckpointError(
+                    f"{path} is in use by another run ({error}). Wait until it has ended, or choose another directory."
+                ) from error
+            except OSError as error:
+                raise CheckpointError(f"{path} cannot be written ({error}). Choose another directory.") from error
+            yield store
 
     def load(self, like: Callable[[int], Any], most: int | None = None) -> Any | None:
         """Return the newest checkpoint, or None, if there is none.
@@ -52,10 +72,10 @@ class Checkpoints:
         except Exception as error:
             raise self._damaged(steps) from error
         checksum = found.pop("checksum", None) if isinstance(found, dict) else None
-        if found != self._identity:
-            raise self._foreign(_difference(found, self._identity))
+        if why := _difference(found, self._identity):
+            raise _foreign(self._directory, why)
         if most is not None and steps > most:
-            raise self._foreign(f"it was trained up to step {steps}, now only {most} steps are asked for")
+            raise _foreign(self._directory, f"it was trained up to step {steps}, now only {most} steps are asked for")
         target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in _pack(leaves).items()}
         try:
             args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
@@ -72,23 +92,20 @@ class Checkpoints:
             return
         ocp = self._ocp
         with _ctrl_c_waits():
-            for path in self._directory.iterdir():
-                if UNFINISHED.fullmatch(path.name):
-                    shutil.rmtree(path)
-            arrays = _pack(jax.tree.leaves(state))
-            identity = {**self._identity, "checksum": _checksum(steps, arrays)}
-            leaves = ocp.args.StandardSave(arrays)
-            self._manager.save(steps, args=ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(identity)))
-            self._manager.wait_until_finished()
-
-    def _check_directory(self) -> None:
-        if not self._directory.exists():
-            return
-        if not self._directory.is_dir():
-            raise self._foreign("it is a file")
-        strange = sorted(path.name for path in self._directory.iterdir() if not _is_ours(path))
-        if strange:
-            raise self._foreign(f"it contains {strange[0]!r}")
+            try:
+                for path in self._directory.iterdir():
+                    if UNFINISHED.fullmatch(path.name):
+                        shutil.rmtree(path)
+                arrays = _pack(jax.tree.leaves(state))
+                identity = {**self._identity, "checksum": _checksum(steps, arrays)}
+                leaves = ocp.args.StandardSave(arrays)
+                self._manager.save(steps, args=ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(identity)))
+                self._manager.wait_until_finished()
+            except Exception as error:
+                raise CheckpointError(
+                    f"{self._directory}: the checkpoint of step {steps} could not be written ({error}). Those before "
+                    f"it are whole. Make room, or see to the permissions, and start again: the run goes on from there."
+                ) from error
 
     def _damaged(self, steps: int) -> CheckpointError:
         return CheckpointError(
@@ -96,20 +113,36 @@ class Checkpoints:
             f"{steps} to go on from an older checkpoint, or choose another directory."
         )
 
-    def _foreign(self, why: str) -> CheckpointError:
-        return CheckpointError(
-            f"{self._directory} does not hold checkpoints of this run: {why}. It was left as it is. Choose another "
-            f"directory, or start with the arguments of the run that made it."
-        )
+
+def _foreign(directory: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{directory} does not hold checkpoints of this run: {why}. It was left as it is. Choose another directory, or "
+        f"start with the arguments of the run that made it."
+    )
+
+
+def _check_directory(directory: Path) -> None:
+    """Raise `CheckpointError` if there is something that no run has written."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise _foreign(directory, "it is a file")
+    strange = sorted(path.name for path in directory.iterdir() if not _is_ours(path))
+    if strange:
+        raise _foreign(directory, f"it contains {strange[0]!r}")
 
 
 def _is_ours(path: Path) -> bool:
     """Tell whether something was written by `Checkpoints`, be it whole or not, or half removed."""
-    if not path.is_dir():
-        return False
-    if UNFINISHED.fullmatch(path.name):
+    if path.name == lock.NAME or UNFINISHED.fullmatch(path.name):
         return True
-    parts = {part.name for part in path.iterdir()}
+    try:
+        parts = {part.name for part in path.iterdir()}
+    except FileNotFoundError:
+        # Another run has just removed it.
+        return True
+    except NotADirectoryError:
+        return False
     return re.fullmatch(r"\d+", path.name) is not None and ("identity" in parts or parts <= PARTS)
 
 
@@ -130,12 +163,7 @@ def _ctrl_c_waits() -> Iterator[None]:
 
 
 def _checksum(steps: int, arrays: dict[str, Any]) -> str:
-    digest = hashlib.sha256(f"{steps};".encode())
-    for name, x in sorted(arrays.items()):
-        array = np.ascontiguousarray(x)
-        digest.update(f"{name} {array.dtype} {np.shape(x)};".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
+    return digest_of_arrays({"steps": np.asarray(steps), **arrays})
 
 
 def _name(index: int) -> str:
@@ -160,11 +188,8 @@ def _unpack(state: dict[str, Any], index: int, like: Any) -> Any:
 
 
 def _difference(found: Any, expected: dict[str, Any]) -> str:
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        return "it was not written by steelyard.train"
-    names = [name for name in expected if found.get(name) != expected[name]]
-    if names == ["arrays"]:
-        before, now = found["arrays"], expected["arrays"]
-        first = next((f"{a}, now {b}" for a, b in zip(before, now, strict=False) if a != b), f"{len(before)} arrays")
-        return f"the parameters or the optimiser have other shapes ({first})"
-    return "; ".join(f"{name} was {found.get(name)}, now {expected[name]}" for name in names if name != "arrays")
+    """Return in words why a checkpoint is not of this run; the empty string, if it is."""
+    form = found.get("format") if isinstance(found, dict) else None
+    if form == OLDER:
+        return "it was written by an earlier version of steelyard, which did not record what the run depends on"
+    return difference(found, expected) if form == FORMAT else "it was not written by steelyard.train"

@@ -1,0 +1,71 @@
+"""What training gives: the models, and what happened at each step."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class History:
+    """What happened at each step.
+
+    Attributes:
+        loss: the loss, averaged over the minibatch.
+        log_z: the estimate of log Z, averaged likewise.
+        ess: the effective sample size, averaged likewise.
+        gradient_norm: the Euclidean norm of the gradient.
+        skipped: whether the loss, its gradient or the update was not finite, so that no update was made.
+
+    Example:
+        >>> import jax, optax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.sample("z", dist.Normal(3.0, 1.0))
+        >>> program = lambda m: sy.algorithms.svi(model, lambda s: s.sample("z", dist.Normal(m, 1.0)))
+        >>> result = sy.train(program, 0.0, optimizer=optax.adam(0.1), steps=5, key=jax.random.key(0), particles=10,
+        ...                   progress=False)
+        >>> result.history.loss.shape
+        (5,)
+    """
+
+    loss: Float[Array, " steps"]
+    log_z: Float[Array, " steps"]
+    ess: Float[Array, " steps"]
+    gradient_norm: Float[Array, " steps"]
+    skipped: Bool[Array, " steps"]
+
+    @classmethod
+    def empty(cls, steps: int) -> "History":
+        """Return a history of steps that are still to be made."""
+        zeros = jnp.zeros(steps)
+        return cls(zeros, zeros, zeros, zeros, jnp.zeros(steps, bool))
+
+    def __len__(self) -> int:
+        return self.loss.shape[0]
+
+    def extended(self, rows: Array, count: int) -> "History":
+        """Return the history with `count` more steps, the first rows of an array with a column for each field."""
+        columns = jax.tree.unflatten(jax.tree.structure(self), list(np.asarray(rows)[:count].T))
+        return jax.tree.map(lambda before, now: np.concatenate([before, now.astype(before.dtype)]), self, columns)
+
+
+class TrainResult(NamedTuple):
+    """What training gave.
+
+    Attributes:
+        models: the models with the parameters that were learned.
+        history: what happened at each step that was made.
+        interrupted: whether training ended before all steps were made, by Ctrl-C or by the callback.
+
+    Example:
+        >>> import steelyard as sy
+        >>> sy.TrainResult._fields
+        ('models', 'history', 'interrupted')
+    """
+
+    models: Any
+    history: History
+    interrupted: bool = False

@@ -1,0 +1,145 @@
+"""What tells one training run from another: all that its result depends on, as far as it can be told."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Set
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+PACKAGES = ("jax", "numpyro", "optax", "equinox")
+# Where an object is in memory: another place in every process.
+PLACE = re.compile(r" at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{6,}")
+
+
+def identity(
+    step: ClosedJaxpr, learner: Any, models: Any, data: Any, *, key: Any, particles: int, batch_size: int | None
+) -> dict[str, Any]:
+    """Return what identifies a run, as JSON; it is the same in every process.
+
+    Args:
+        step: the equations of one step. Program, objective and optimiser are in them, with all their constants.
+        learner: all that a step changes, before the first one.
+        models: the models before the first step.
+        data: the data.
+        key: the key.
+        particles: how many particles for each datum.
+        batch_size: how many data in a step.
+    """
+    arrays = jax.tree.leaves_with_path(learner)
+    return {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "particles": particles,
+        "batch_size": batch_size,
+        "arrays": [f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape)}" for path, x in arrays],
+        "data": digest_of_arrays(data),
+        "models": digest_of_arrays(models),
+        "step": digest_of_equations(step),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Return in words how two identities differ; the empty string, if they are the same run."""
+    differs = [name for name in now if name != "versions" and before.get(name) != now[name]]
+    found = [f"{name} was {before.get(name)}, now {now[name]}" for name in differs if name in VALUES]
+    if "arrays" in differs:
+        pairs = zip(before["arrays"], now["arrays"], strict=False)
+        first = next((f"{a}, now {b}" for a, b in pairs if a != b), f"{len(before['arrays'])} arrays")
+        found.append(f"the parameters or the optimiser have other shapes ({first})")
+    elif "models" in differs:
+        found.append("the models at the start differ")
+    if "data" in differs:
+        found.append("the data differ")
+    # What is named so far is in the equations as well.
+    if "step" in differs and not found:
+        versions = before.get("versions", {}).items()
+        changed = [f"{name} was {old}, now {now['versions'].get(name)}" for name, old in versions]
+        changed = [
+            text for text, (name, old) in zip(changed, versions, strict=True) if old != now["versions"].get(name)
+        ]
+        perhaps = f", or what it computes with ({'; '.join(changed)})" if changed else ""
+        found.append(f"the program, the objective or the optimizer differs{perhaps}")
+    return "; ".join(found)
+
+
+VALUES = ("key", "particles", "batch_size")
+
+
+def digest_of_arrays(tree: Any) -> str:
+    """Return a hash of the arrays of a tree: their names, types, shapes and bytes."""
+    digest = hashlib.blake2b(digest_size=20)
+    for path, x in jax.tree.leaves_with_path(tree):
+        if isinstance(x, jax.Array | np.ndarray | np.generic):
+            _add_array(digest, jax.tree_util.keystr(path), x)
+    return digest.hexdigest()
+
+
+def _add_array(digest: Any, name: str, x: Any) -> None:
+    digest.update(f"{name} {x.dtype}{list(x.shape)};".encode())
+    array = np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+    # The bytes where they are, whatever their type: a copy would double the memory that large data take.
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def digest_of_equations(closed: ClosedJaxpr) -> str:
+    """Return a hash of equations and of all constants in them, which is the same in every process.
+
+    Printed as text they would not be: the text holds places in memory, and leaves out large constants.
+    """
+    known: dict[int, str] = {}
+
+    def of_jaxpr(jaxpr: Jaxpr) -> str:
+        # A function that is used in many places is one object in all of them.
+        if id(jaxpr) not in known:
+            known[id(jaxpr)] = hashlib.blake2b("\n".join(lines(jaxpr)).encode(), digest_size=20).hexdigest()
+        return known[id(jaxpr)]
+
+    def lines(jaxpr: Jaxpr) -> list[str]:
+        names: dict[Any, str] = {}
+
+        def name(v: Any) -> str:
+            if isinstance(v, Literal):
+                return f"{text(v.val)}:{v.aval}"
+            return names.setdefault(v, f"{len(names)}:{v.aval}")
+
+        head = " ".join(map(name, [*jaxpr.constvars, *jaxpr.invars]))
+        body = [
+            f"{' '.join(map(name, e.outvars))} = {e.primitive.name} {text(e.params)} {' '.join(map(name, e.invars))}"
+            for e in jaxpr.eqns
+        ]
+        return [head, *body, " ".join(map(name, jaxpr.outvars))]
+
+    def text(x: Any) -> str:
+        match x:
+            case ClosedJaxpr():
+                return f"{of_jaxpr(x.jaxpr)} {[text(c) for c in x.consts]}"
+            case Jaxpr():
+                return of_jaxpr(x)
+            case jax.Array() | np.ndarray() | np.generic():
+                return digest_of_arrays(x)
+            case Mapping():
+                return str(sorted((str(key), text(value)) for key, value in x.items()))
+            case Set():
+                return str(sorted(map(text, x)))
+            case tuple() | list():
+                return str([text(value) for value in x])
+            case partial():
+                return text((x.func, x.args, x.keywords))
+        if callable(x) and hasattr(x, "__qualname__"):
+            return f"{x.__module__}.{x.__qualname__}"
+        return PLACE.sub("", repr(x))
+
+    return hashlib.blake2b(text(closed).encode(), digest_size=20).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

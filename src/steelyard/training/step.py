@@ -1,0 +1,114 @@
+"""One step of training, as a pure function of what was learned so far and of the data."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Int, PRNGKeyArray
+
+from steelyard.errors import ArgumentError
+from steelyard.language.programs import Programmable
+from steelyard.particles.randomness import keys_of_rows
+from steelyard.semantics.evaluate import evaluate
+from steelyard.semantics.levels import Objective
+from steelyard.training.history import History
+
+
+class Learner(NamedTuple):
+    """All that a step changes."""
+
+    parameters: Any
+    optimizer: Any
+    step: Int[Array, ""]
+
+    @classmethod
+    def start(cls, parameters: Any, optimizer: optax.GradientTransformation) -> "Learner":
+        """Return what there is before the first step."""
+        learner = cls(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
+        # Arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice.
+        return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), learner)
+
+
+Step = Callable[[Learner, Any], tuple[Learner, History]]
+
+
+def gradient_step(
+    program: Callable[..., Programmable],
+    static: Any,
+    optimizer: optax.GradientTransformation,
+    objective: Objective | None,
+    *,
+    key: PRNGKeyArray,
+    particles: int,
+    batch_size: int | None,
+) -> Step:
+    """Return the function that makes one step; `static` is what does not learn of the models."""
+
+    def batch_loss(parameters: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, Any]]:
+        trained = eqx.combine(parameters, static)
+
+        def one(key: PRNGKeyArray, *datum: Any) -> tuple[Any, Any, Any]:
+            out = evaluate(program(trained, *datum), key, particles=particles, objective=objective)
+            if not isinstance(out.loss, jax.Array):
+                raise ArgumentError(
+                    "train: nothing contributes to the loss. Give an objective, as objective=sy.objectives.elbo, "
+                    "or build the program with one, propose(p, q, objective=...)."
+                )
+            return out.loss, out.log_z, out.ess
+
+        if data is None:
+            loss, *others = one(key)
+        else:
+            chosen, size = _minibatch(data, batch_size, key)
+            keys = keys_of_rows(jax.random.fold_in(key, 1), size)
+            loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
+        return loss, tuple(others)
+
+    def step(learner: Learner, data: Any) -> tuple[Learner, History]:
+        gradient = jax.value_and_grad(batch_loss, has_aux=True)
+        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step), data)
+        norm = optax.tree.norm(gradients)
+        updates, state = optimizer.update(gradients, learner.optimizer, learner.parameters)
+        updated = optax.apply_updates(learner.parameters, updates), state
+        unchanged = learner.parameters, learner.optimizer
+        good = jnp.isfinite(loss) & jnp.isfinite(norm) & _is_sound(updated[0], learner.parameters)
+        parameters, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), updated, unchanged)
+        return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
+
+    return step
+
+
+def rows_of(data: Any) -> int | None:
+    """Return how many data there are; None, if there are no data.
+
+    Raises:
+        ArgumentError: the arrays disagree on it, or there are none.
+    """
+    if data is None:
+        return None
+    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
+    if len(sizes) != 1 or sizes == {()}:
+        raise ArgumentError(
+            f"train: the arrays of data must have one first axis, the datum; their shapes are "
+            f"{[np.shape(x) for x in jax.tree.leaves(data)]}."
+        )
+    return sizes.pop()[0]
+
+
+def _minibatch(data: Any, batch_size: int | None, key: PRNGKeyArray) -> tuple[tuple[Any, ...], int]:
+    """Return the data of a step, one tuple entry for each argument of the program, and how many they are."""
+    datum, rows = data if isinstance(data, tuple) else (data,), rows_of(data) or 0
+    if batch_size is None:
+        return datum, rows
+    chosen = jax.random.randint(jax.random.fold_in(key, 0), (batch_size,), 0, rows)
+    return jax.tree.map(lambda x: x[chosen], datum), batch_size
+
+
+def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:
+    """Tell whether the parameters are finite; those that were not so before, as in a mask, may stay as they were."""
+    sound = jax.tree.map(lambda new, old: jnp.all(jnp.isfinite(new) | (new == old)), parameters, before)
+    return jnp.all(jnp.stack(jax.tree.leaves(sound)))
