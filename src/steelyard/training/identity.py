@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+# Equations that only call others: what they compute is what these compute.
+CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"}
 PACKAGES = ("jax", "numpyro", "optax", "equinox")
 # Where an object is in memory: another place in every process.
 PLACE = re.compile(r" at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{6,}")
@@ -88,54 +90,63 @@ def _add_array(digest: Any, name: str, x: Any) -> None:
 
 
 def digest_of_equations(closed: ClosedJaxpr) -> str:
-    """Return a hash of equations and of all constants in them, which is the same in every process.
+    """Return a hash of what equations compute, constants included, which is the same in every process.
 
-    Printed as text they would not be: the text holds places in memory, and leaves out large constants.
+    The text of a jaxpr is not: it holds places in memory, leaves out large constants, and its order may follow that of
+    a Python set, as the parameters of NumPyro's distributions do. So each result is named by the operation and by the
+    names of what it is computed from, whatever the order.
     """
-    known: dict[int, str] = {}
+    return _text(closed)
 
-    def of_jaxpr(jaxpr: Jaxpr) -> str:
-        # A function that is used in many places is one object in all of them.
-        if id(jaxpr) not in known:
-            known[id(jaxpr)] = hashlib.blake2b("\n".join(lines(jaxpr)).encode(), digest_size=20).hexdigest()
-        return known[id(jaxpr)]
 
-    def lines(jaxpr: Jaxpr) -> list[str]:
-        names: dict[Any, str] = {}
+def _results(jaxpr: Jaxpr, consts: list[str], inputs: list[str], effects: list[str]) -> list[str]:
+    """Return names for the results of equations, given names of what goes in, and add what else they do to `effects`."""
+    names: dict[Any, str] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
 
-        def name(v: Any) -> str:
-            if isinstance(v, Literal):
-                return f"{text(v.val)}:{v.aval}"
-            return names.setdefault(v, f"{len(names)}:{v.aval}")
+    def name(v: Any) -> str:
+        return f"{_text(v.val)} {v.aval}" if isinstance(v, Literal) else names[v]
 
-        head = " ".join(map(name, [*jaxpr.constvars, *jaxpr.invars]))
-        body = [
-            f"{' '.join(map(name, e.outvars))} = {e.primitive.name} {text(e.params)} {' '.join(map(name, e.invars))}"
-            for e in jaxpr.eqns
-        ]
-        return [head, *body, " ".join(map(name, jaxpr.outvars))]
+    for equation in jaxpr.eqns:
+        given = list(map(name, equation.invars))
+        inner = [x for x in equation.params.values() if isinstance(x, ClosedJaxpr | Jaxpr)]
+        if equation.primitive.name in CALLS and len(inner) == 1:
+            results = _results(*_parts(inner[0]), given, effects)
+        else:
+            whole = _hash(equation.primitive.name, _text(equation.params), *given)
+            results = [f"{whole} {i}" for i in range(len(equation.outvars))]
+            effects += [whole] if equation.effects else []
+        names |= dict(zip(equation.outvars, results, strict=True))
+    return list(map(name, jaxpr.outvars))
 
-    def text(x: Any) -> str:
-        match x:
-            case ClosedJaxpr():
-                return f"{of_jaxpr(x.jaxpr)} {[text(c) for c in x.consts]}"
-            case Jaxpr():
-                return of_jaxpr(x)
-            case jax.Array() | np.ndarray() | np.generic():
-                return digest_of_arrays(x)
-            case Mapping():
-                return str(sorted((str(key), text(value)) for key, value in x.items()))
-            case Set():
-                return str(sorted(map(text, x)))
-            case tuple() | list():
-                return str([text(value) for value in x])
-            case partial():
-                return text((x.func, x.args, x.keywords))
-        if callable(x) and hasattr(x, "__qualname__"):
-            return f"{x.__module__}.{x.__qualname__}"
-        return PLACE.sub("", repr(x))
 
-    return hashlib.blake2b(text(closed).encode(), digest_size=20).hexdigest()
+def _parts(jaxpr: Jaxpr | ClosedJaxpr) -> tuple[Jaxpr, list[str]]:
+    return (jaxpr.jaxpr, list(map(_text, jaxpr.consts))) if isinstance(jaxpr, ClosedJaxpr) else (jaxpr, [])
+
+
+def _text(x: Any) -> str:
+    """Return a text for a parameter or a constant of an equation."""
+    match x:
+        case Jaxpr() | ClosedJaxpr():
+            jaxpr, consts = _parts(x)
+            inputs, effects = [f"input {i} {v.aval}" for i, v in enumerate(jaxpr.invars)], []
+            return _hash(*_results(jaxpr, consts, inputs, effects), "and", *effects)
+        case jax.Array() | np.ndarray() | np.generic():
+            return digest_of_arrays(x)
+        case Mapping():
+            return str(sorted((str(key), _text(value)) for key, value in x.items()))
+        case Set():
+            return str(sorted(map(_text, x)))
+        case tuple() | list():
+            return str([_text(value) for value in x])
+        case partial():
+            return _text((x.func, x.args, x.keywords))
+    if callable(x) and hasattr(x, "__qualname__"):
+        return f"{x.__module__}.{x.__qualname__}"
+    return PLACE.sub("", repr(x))
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=20).hexdigest()
 
 
 def _version(package: str) -> str:
