@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steelyard.particles.resampling import RESAMPLERS, Noise, _heaviest, ancestors, distinct, draw_noise
-from steelyard.testing.enumeration import every_noise
+from steelyard.testing.outcomes import every_noise
 
 METHODS = pytest.mark.parametrize("method", list(RESAMPLERS))
 WEIGHTS = {

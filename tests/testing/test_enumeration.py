@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.testing.enumeration import every_noise, every_value
+from steelyard.testing.outcomes import every_noise, every_value
 
 
 def coin(s: sy.State, p: float = 0.25) -> Any:

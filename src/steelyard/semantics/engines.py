@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.language.programs import Primitive, Program, Propose, Scan
-from steelyard.language.state import Run, run
+from steelyard.language.state import Draw, Run, run
 from steelyard.maps import Domain, Map, dom
 from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
@@ -113,7 +114,7 @@ class Vectorized:
             return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
-        level, particles = self._levels.next(), jnp.arange(self._particles)
+        draws, particles = self.draws(), jnp.arange(self._particles)
         if self._reuse is not None and self._reuse.f == f:
             # Once: a kernel of the target may be the same program.
             (_, known, equations), self._reuse = self._reuse, None
@@ -122,11 +123,15 @@ class Vectorized:
             return Run(value, tau, rho | known, None)
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
-            value, *others = run(f, args, _Sites(level, particle), given, concrete=False)
+            value, *others = run(f, args, draws(particle), given, concrete=False)
             return value, tuple(others)
 
         value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
         return Run(value, *others)
+
+    def draws(self) -> Callable[[Any], Draw]:
+        """Return how the particles of the next level draw, as a function of the particle."""
+        return partial(_Sites, self._levels.next())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.rolled(self, q, e0, c0)

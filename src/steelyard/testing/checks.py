@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,15 +12,25 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key
-from steelyard.language.programs import Programmable, describe, program
+from steelyard.errors import SteelyardError
+from steelyard.language.addresses import Previous
+from steelyard.language.programs import Program, Programmable, Resample, Scan, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map
 from steelyard.semantics.evaluate import evaluate
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.testing import vectorized
 from steelyard.testing.enumeration import enumerate as enumerate_outcomes
-from steelyard.types import Count
+from steelyard.testing.precision import doubled, in_double_precision
+from steelyard.types import Count, EngineName
+
+# Up to so many ways in which a program can run, both engines are checked without being asked.
+FEW = 2000
 
 
-def assert_properly_weighted(q: Programmable, *args: Any, particles: Count, tolerance: float = 1e-9) -> None:
+def assert_properly_weighted(
+    q: Programmable, *args: Any, particles: Count, tolerance: float = 1e-9, engine: EngineName | None = None
+) -> None:
     """Check the paper's Definition 1 exactly: for every particle l and every trace t,
 
         E[w_l 1(tau_l = t)] = gamma_q(t)
@@ -29,6 +40,10 @@ def assert_properly_weighted(q: Programmable, *args: Any, particles: Count, tole
         *args: what q is called with.
         particles: how many particles; 1 to 3 are enough to find mistakes.
         tolerance: how far the two sides may be apart.
+        engine: which engine runs q, as in `enumerate`. None: first `universal`, then `vectorized`, which is what
+            `evaluate` uses by default, unless it refuses the program or there are more than 2000 ways to run it.
+
+    A `scan(..., keep=[...])` is checked for the density of the newest variables, in which the others are summed out.
 
     Raises:
         AssertionError: a particle is not properly weighted, with the traces at which it is not.
@@ -41,17 +56,33 @@ def assert_properly_weighted(q: Programmable, *args: Any, particles: Count, tole
         >>> def guide(s): s.sample("z", dist.Bernoulli(0.6))
         >>> sy.testing.assert_properly_weighted(sy.resample(sy.propose(model, guide)), particles=2)
     """
-    q, particles = program(q), check_count(particles, "assert_properly_weighted")
-    density: dict[Any, float] = defaultdict(float)
-    for trace, value in _densities(q, args):
-        density[trace] += value
-    weighted: list[dict[Any, float]] = [defaultdict(float) for _ in range(particles)]
-    for probability, out in enumerate_outcomes(q, *args, particles=particles):
-        for l in range(particles):
+    particles = check_count(particles, "assert_properly_weighted")
+    with jax.enable_x64(True):
+        q, args = in_double_precision(program(q)), doubled(args)
+    density = _densities(q, args)
+    if engine is not None:
+        _compare(q, enumerate_outcomes(q, *args, particles=particles, engine=engine), density, particles, tolerance)
+        return
+    _compare(q, enumerate_outcomes(q, *args, particles=particles), density, particles, tolerance)
+    with jax.enable_x64(True):
+        try:
+            found = vectorized.outcomes(q, args, particles, most=FEW)
+        except SteelyardError:
+            return
+    if found is not None:
+        _compare(q, found, density, particles, tolerance)
+
+
+def _compare(
+    q: Program, outcomes: Iterable[tuple[float, Evaluation]], density: dict[Any, float], size: int, tolerance: float
+) -> None:
+    weighted: list[dict[Any, float]] = [defaultdict(float) for _ in range(size)]
+    for probability, out in outcomes:
+        for l in range(size):
             weighted[l][_key(out.trace.of_particle(l))] += probability * math.exp(out.log_weight[l])
     wrong = [
         f"  particle {l}, trace {dict(t)}: E[w 1] = {found.get(t, 0.0):.12g}, density {density.get(t, 0.0):.12g}"
-        for l, found in zip(range(particles), weighted, strict=True)
+        for l, found in zip(range(size), weighted, strict=True)
         for t in sorted({*found, *density}, key=repr)
         if not abs(found.get(t, 0.0) - density.get(t, 0.0)) <= tolerance
     ]
@@ -128,15 +159,33 @@ def check_evidence(
     return evidence
 
 
-def _densities(q: Any, args: Any) -> Iterator[tuple[Any, float]]:
-    """Yield every trace that the target of q can generate, and its density."""
-    for _, out in enumerate_outcomes(target(q), *args, particles=1):
+def _densities(q: Program, args: Any) -> dict[Any, float]:
+    """Return every trace that the target of q can generate, and its density."""
+    whole = _remembering(q)
+    density: dict[Any, float] = defaultdict(float)
+    for _, out in enumerate_outcomes(target(whole), *args, particles=1):
         trace = out.trace.of_particle(0)
-        yield _key(trace), math.exp(sum(float(rho[0]) for rho in out.log_density.values()))
+        if whole is not q:
+            trace = Map({a: v for a, v in trace.items() if not isinstance(a, Previous)})
+        density[_key(trace)] += math.exp(sum(float(rho[0]) for rho in out.log_density.values()))
+    return density
+
+
+def _remembering(q: Program) -> Program:
+    """Return q, which may be a scan that keeps only the newest version of each variable, as one that keeps all."""
+    match q:
+        case Resample():
+            inner = _remembering(q.q)
+            return q if inner is q.q else replace(q, q=inner)
+        case Scan() if q.keep is not None:
+            return replace(q, keep=None)
+        case _:
+            return q
 
 
 def _key(trace: Map[Any]) -> Any:
-    return tuple(
-        (a, np.asarray(v).tolist() if np.ndim(v) == 0 else repr(np.asarray(v).tolist()))
-        for a, v in sorted(trace.items())
-    )
+    return tuple((a, _frozen(np.asarray(v).tolist())) for a, v in sorted(trace.items()))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

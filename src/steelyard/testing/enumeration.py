@@ -1,10 +1,8 @@
 """Every outcome of a program with finite discrete variables, with its probability."""
 
-import itertools
-import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import jax
 import numpy as np
@@ -14,32 +12,32 @@ from steelyard.errors import ArgumentError
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, Scan, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
-from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
+from steelyard.particles.resampling import Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics import judgement, loops
 from steelyard.semantics.engines import together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
-from steelyard.types import Count, Distribution
+from steelyard.testing import vectorized
+from steelyard.testing.outcomes import Branch, Outcome, branches, every_noise, every_value, frozen
+from steelyard.testing.precision import doubled, in_double_precision
+from steelyard.types import Count, Distribution, EngineName
 
 
-class Outcome(NamedTuple):
-    """One way in which a random computation can end."""
-
-    probability: float
-    result: Any
-
-
-def enumerate(q: Programmable, *args: Any, particles: Count) -> Iterator[tuple[float, Evaluation]]:  # noqa: A001
+def enumerate(  # noqa: A001
+    q: Programmable, *args: Any, particles: Count, engine: EngineName = "universal"
+) -> Iterator[tuple[float, Evaluation]]:
     """Yield every outcome of a program and its probability, without Monte Carlo noise.
 
-    The rules are those of `evaluate`, in the universal engine; every random choice, the ancestors of a resampling
-    included, is made in every way. Outcomes that are alike in everything are yielded as one. In double precision.
+    The rules are those of `evaluate`; every random choice, the ancestors of a resampling included, is made in every
+    way. Outcomes that are alike in everything are yielded as one. In double precision.
 
     Args:
         q: a program whose variables are finite and discrete (their distributions have `enumerate_support`).
         *args: what q is called with.
         particles: how many particles; the number of outcomes grows exponentially with it.
+        engine: `universal` joins outcomes that are alike after each part of the program, so that there are fewer;
+            `vectorized` shows what `evaluate` computes for each of them, with loops and with reuse of densities.
 
     Yields:
         Pairs of a probability and the `Evaluation` of all particles.
@@ -51,10 +49,17 @@ def enumerate(q: Programmable, *args: Any, particles: Count) -> Iterator[tuple[f
         >>> [(round(p, 3), [int(x) for x in out.trace["heads"]]) for p, out in outcomes]
         [(0.562, [0, 0]), (0.188, [0, 1]), (0.188, [1, 0]), (0.062, [1, 1])]
     """
+    if engine not in get_args(EngineName):
+        raise ArgumentError(f'enumerate: engine is "vectorized" or "universal", got {engine!r}.')
+    particles = check_count(particles, "enumerate")
     with jax.enable_x64(True):
-        engine = Enumerating(check_count(particles, "enumerate"))
-        outcomes = engine.outcomes(lambda: engine.run(program(q), Values.shared(args)))
-    yield from outcomes
+        q, args = in_double_precision(program(q)), doubled(args)
+        if engine == "vectorized":
+            found = merge(vectorized.outcomes(q, args, particles) or [])
+        else:
+            every = Enumerating(particles)
+            found = every.outcomes(lambda: every.run(q, Values.shared(args)))
+    yield from found
 
 
 class Enumerating:
@@ -69,7 +74,7 @@ class Enumerating:
 
     def __init__(self, particles: int) -> None:
         self._particles = particles
-        self._branches: list[_Branch] = []
+        self._branches: list[Branch] = []
         self.one = np.zeros(particles)
         self.objective = None
 
@@ -117,44 +122,15 @@ class Enumerating:
 
     def outcomes(self, computation: Callable[[], Any]) -> list[Outcome]:
         """Return every outcome of a computation that makes random choices."""
-        found, branch = [], _Branch()
-        while branch is not None:
+        found = []
+        for branch in branches():
             self._branches.append(branch)
             try:
                 result = computation()
             finally:
                 self._branches.pop()
             found.append(Outcome(branch.probability, result))
-            branch = branch.next()
         return found
-
-
-class _Branch:
-    """The choices made on the way to one outcome: for each, its alternatives and the index of the one taken."""
-
-    def __init__(self, choices: list[tuple[list[Outcome], int]] | None = None) -> None:
-        self._choices = choices or []
-        self._made = 0
-
-    def choose(self, alternatives: Callable[[], list[Outcome]]) -> Any:
-        if self._made == len(self._choices):
-            self._choices.append(([o for o in alternatives() if o.probability > 0], 0))
-        outcomes, index = self._choices[self._made]
-        self._made += 1
-        return outcomes[index].result
-
-    @property
-    def probability(self) -> float:
-        return math.prod(outcomes[index].probability for outcomes, index in self._choices)
-
-    def next(self) -> "_Branch | None":
-        """Return the branch that differs in the last choice which has an alternative left."""
-        choices = list(self._choices)
-        while choices:
-            outcomes, index = choices.pop()
-            if index + 1 < len(outcomes):
-                return _Branch([*choices, (outcomes, index + 1)])
-        return None
 
 
 def merge(outcomes: list[Outcome]) -> list[Outcome]:
@@ -169,84 +145,5 @@ def merge(outcomes: list[Outcome]) -> list[Outcome]:
 
 def _mark(e: Evaluation) -> Any:
     return tuple(
-        map(_freeze, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks))
-    ) + (_freeze(e.log_weight), _freeze(e.ancestors), _freeze(e.marginal and e.marginal.trace))
-
-
-def _freeze(x: Any) -> Any:
-    match x:
-        case dict() | Map():
-            return tuple((k, _freeze(v)) for k, v in sorted(x.items()))
-        case list() | tuple():
-            return tuple(map(_freeze, x))
-        case np.ndarray() if x.dtype == object:
-            return tuple(map(_freeze, x))
-        case np.ndarray() | np.generic() | jax.Array():
-            array = np.asarray(x)
-            return (array.shape, array.dtype.str, array.tobytes())
-        case _:
-            try:
-                hash(x)
-            except TypeError:
-                return id(x)
-            return x
-
-
-def every_value(address: str, distribution: Distribution) -> list[Outcome]:
-    """Return every value that a distribution can draw."""
-    if not getattr(distribution, "has_enumerate_support", hasattr(distribution, "enumerate_support")):
-        raise ArgumentError(
-            f"enumerate: {address!r} has the distribution {distribution!r}, which is not finite and discrete. "
-            f"Use sy.testing.check_evidence for programs with continuous variables."
-        )
-    shape = tuple(getattr(distribution, "batch_shape", ()))
-    if not shape:
-        values = list(distribution.enumerate_support())  # pyright: ignore
-    else:
-        support = list(distribution.enumerate_support(expand=False).reshape(-1))  # pyright: ignore
-        combinations = itertools.product(support, repeat=math.prod(shape))
-        values = [np.asarray(c).reshape(shape) for c in combinations]
-    return [Outcome(float(np.exp(np.sum(distribution.log_prob(v)))), v) for v in values]
-
-
-def every_noise(method: str, weights: np.ndarray) -> Iterator[Outcome]:
-    """Yield a piece of noise for each result that a resampler can have, with the probability of the piece."""
-    size = len(weights)
-    resampler = RESAMPLERS[method]
-    if not np.isfinite(weights).all():
-        # Every particle has weight zero: the ancestors do not matter.
-        yield Outcome(1.0, Noise(np.full(resampler.uniforms(size), 0.5), 0))
-        return
-    rotations = range(size) if resampler.ordered else (0,)
-    for pieces in itertools.product(*_pieces(method, weights)):
-        uniforms = np.array([(low + high) / 2 for low, high in pieces])
-        probability = math.prod(high - low for low, high in pieces)
-        for rotation in rotations:
-            yield Outcome(probability / len(rotations), Noise(uniforms, rotation))
-
-
-def _pieces(method: str, weights: np.ndarray) -> list[list[tuple[float, float]]]:
-    """Return for each uniform the intervals in which the ancestors do not change."""
-    size = len(weights)
-    cdf = np.cumsum(weights) / np.sum(weights)
-    match method:
-        case "systematic":
-            return [_intervals((size * cdf) % 1.0)]
-        case "stratified":
-            return [_intervals(np.clip(size * cdf - l, 0.0, 1.0)) for l in range(size)]
-        case "multinomial":
-            return [_intervals(cdf)] * size
-        case "residual":
-            copies = whole_copies(weights, size)
-            rest = np.maximum(size * weights - copies, 0.0)
-            drawn = size - int(copies.sum())
-            cuts = _intervals(np.cumsum(rest) / np.sum(rest)) if drawn else []
-            # Uniforms of slots that hold a copy are not used.
-            return [[(0.0, 1.0)]] * (size - drawn) + [cuts] * drawn
-        case _:
-            raise ArgumentError(f"enumerate: the resampler {method!r} cannot be enumerated.")
-
-
-def _intervals(cuts: np.ndarray) -> list[tuple[float, float]]:
-    edges = np.unique(np.concatenate([[0.0], cuts, [1.0]]))
-    return [(float(a), float(b)) for a, b in itertools.pairwise(edges) if b > a]
+        map(frozen, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks))
+    ) + (frozen(e.log_weight), frozen(e.ancestors), frozen(e.marginal and e.marginal.trace))

@@ -1,0 +1,138 @@
+"""What a random choice can give: every value of a distribution, every result of a resampler, and ways through them."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from steelyard.errors import ArgumentError
+from steelyard.maps import Map
+from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
+from steelyard.types import Distribution
+
+
+class Outcome(NamedTuple):
+    """One way in which a random computation can end."""
+
+    probability: float
+    result: Any
+
+
+class Branch:
+    """The choices made on the way to one outcome: for each, its alternatives and the index of the one taken."""
+
+    def __init__(self, choices: list[tuple[list[Outcome], int]] | None = None) -> None:
+        self._choices = choices or []
+        self._made = 0
+
+    def choose(self, alternatives: Callable[[], list[Outcome]]) -> Any:
+        if self._made == len(self._choices):
+            self._choices.append(([o for o in alternatives() if o.probability > 0], 0))
+        outcomes, index = self._choices[self._made]
+        self._made += 1
+        return outcomes[index].result
+
+    @property
+    def probability(self) -> float:
+        return math.prod(outcomes[index].probability for outcomes, index in self._choices)
+
+    def next(self) -> "Branch | None":
+        """Return the branch that differs in the last choice which has an alternative left."""
+        choices = list(self._choices)
+        while choices:
+            outcomes, index = choices.pop()
+            if index + 1 < len(outcomes):
+                return Branch([*choices, (outcomes, index + 1)])
+        return None
+
+
+def branches() -> Iterator[Branch]:
+    """Yield every branch of a computation that is run along each of them before the next is asked for."""
+    branch: Branch | None = Branch()
+    while branch is not None:
+        yield branch
+        branch = branch.next()
+
+
+def every_value(address: str, distribution: Distribution) -> list[Outcome]:
+    """Return every value that a distribution can draw."""
+    if not getattr(distribution, "has_enumerate_support", hasattr(distribution, "enumerate_support")):
+        raise ArgumentError(
+            f"enumerate: {address!r} has the distribution {distribution!r}, which is not finite and discrete. "
+            f"Use sy.testing.check_evidence for programs with continuous variables."
+        )
+    shape = tuple(getattr(distribution, "batch_shape", ()))
+    if not shape:
+        values = list(distribution.enumerate_support())  # pyright: ignore
+    else:
+        support = list(distribution.enumerate_support(expand=False).reshape(-1))  # pyright: ignore
+        combinations = itertools.product(support, repeat=math.prod(shape))
+        values = [jnp.asarray(c).reshape(shape) for c in combinations]
+    return [Outcome(float(np.exp(np.sum(distribution.log_prob(v)))), v) for v in values]
+
+
+def every_noise(method: str, weights: np.ndarray) -> Iterator[Outcome]:
+    """Yield a piece of noise for each result that a resampler can have, with the probability of the piece."""
+    size = len(weights)
+    resampler = RESAMPLERS[method]
+    if not np.isfinite(weights).all():
+        # Every particle has weight zero: the ancestors do not matter.
+        yield Outcome(1.0, Noise(np.full(resampler.uniforms(size), 0.5), 0))
+        return
+    rotations = range(size) if resampler.ordered else (0,)
+    for pieces in itertools.product(*_pieces(method, weights)):
+        uniforms = np.array([(low + high) / 2 for low, high in pieces])
+        probability = math.prod(high - low for low, high in pieces)
+        for rotation in rotations:
+            yield Outcome(probability / len(rotations), Noise(uniforms, rotation))
+
+
+def _pieces(method: str, weights: np.ndarray) -> list[list[tuple[float, float]]]:
+    """Return for each uniform the intervals in which the ancestors do not change."""
+    size = len(weights)
+    cdf = np.cumsum(weights) / np.sum(weights)
+    match method:
+        case "systematic":
+            return [_intervals((size * cdf) % 1.0)]
+        case "stratified":
+            return [_intervals(np.clip(size * cdf - l, 0.0, 1.0)) for l in range(size)]
+        case "multinomial":
+            return [_intervals(cdf)] * size
+        case "residual":
+            copies = whole_copies(weights, size)
+            rest = np.maximum(size * weights - copies, 0.0)
+            drawn = size - int(copies.sum())
+            cuts = _intervals(np.cumsum(rest) / np.sum(rest)) if drawn else []
+            # Uniforms of slots that hold a copy are not used.
+            return [[(0.0, 1.0)]] * (size - drawn) + [cuts] * drawn
+        case _:
+            raise ArgumentError(f"enumerate: the resampler {method!r} cannot be enumerated.")
+
+
+def _intervals(cuts: np.ndarray) -> list[tuple[float, float]]:
+    edges = np.unique(np.concatenate([[0.0], cuts, [1.0]]))
+    return [(float(a), float(b)) for a, b in itertools.pairwise(edges) if b > a]
+
+
+def frozen(x: Any) -> Any:
+    """Return something to look x up by: arrays by their bytes, objects that cannot be hashed by where they are."""
+    match x:
+        case dict() | Map():
+            return tuple((k, frozen(v)) for k, v in sorted(x.items()))
+        case list() | tuple():
+            return tuple(map(frozen, x))
+        case np.ndarray() if x.dtype == object:
+            return tuple(map(frozen, x))
+        case np.ndarray() | np.generic() | jax.Array():
+            array = np.asarray(x)
+            return (array.shape, array.dtype.str, array.tobytes())
+        case _:
+            try:
+                hash(x)
+            except TypeError:
+                return id(x)
+            return x
