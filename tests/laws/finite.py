@@ -5,7 +5,7 @@ tracers it is JAX. The same programs run in both engines.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import jax
@@ -50,7 +50,9 @@ class Finite:
 
 
 def row_of(rows: tuple[Any, ...], index: Any) -> Any:
-    """Return the row that an index selects, which may be traced; it wraps around."""
+    """Return the row that an index selects, which may be traced; it wraps around. A single row depends on nothing."""
+    if len(rows) == 1:
+        return rows[0]
     if _traced(index):
         return jnp.asarray(rows)[index % len(rows)]
     return rows[int(index) % len(rows)]
@@ -99,13 +101,19 @@ class Table:
 
     Its state is a number: what it was called with, to which each sampled value is added. Every distribution, factor
     and presence depends on the state, and so do later programs through what is returned.
+
+    With a `shift` the state begins somewhere else; in a scan it is what the step is given. `tilt` is a parameter of all
+    densities, for gradients.
     """
 
     statements: tuple[Statement, ...]
     returns: Returns = "state"
+    shift: Any = None
+    tilt: Any = None
 
     def __call__(self, s: sy.State, argument: Any = 0) -> Any:
-        state = _run(s, self.statements, _number(argument))
+        start = _number(argument) if self.shift is None else _number(argument) + self.shift
+        state = _run(s, self.statements, start, self.tilt)
         match self.returns:
             case "state":
                 return state
@@ -127,22 +135,31 @@ def _number(argument: Any) -> Any:
             return argument
 
 
-def _run(s: sy.State, statements: tuple[Statement, ...], state: Any) -> Any:
+def _run(s: sy.State, statements: tuple[Statement, ...], state: Any, tilt: Any) -> Any:
     for statement in statements:
         match statement:
             case Sample(address, rows):
                 # The factor tells 0, 1 from 1, 0; the remainder keeps states few, so that outcomes can be merged.
-                state = (3 * state + s.sample(address, Finite(row_of(rows, state)))) % 12
+                state = (3 * state + s.sample(address, _distribution(rows, state, tilt))) % 12
             case Observe(address, rows, value):
-                s.observe(address, Finite(row_of(rows, state)), value)
+                s.observe(address, _distribution(rows, state, tilt), value)
             case Factor(address, log_values):
-                s.factor(address, row_of(log_values, state))
+                log_value = row_of(log_values, state)
+                s.factor(address, log_value if tilt is None else log_value + tilt)
             case When(parity, body):
                 with s.when((state + parity) % 2 == 1):
-                    inside = _run(s, body, state)
+                    inside = _run(s, body, state, tilt)
                 # Inside the block the state follows placeholders; they are constants, so that either state would do.
                 state = inside
     return state
+
+
+def _distribution(rows: Rows, state: Any, tilt: Any) -> Finite:
+    row = row_of(rows, state)
+    if tilt is None:
+        return Finite(row)
+    weights = jnp.asarray(row) * jnp.exp(tilt * jnp.arange(len(rows[0])))
+    return Finite(weights / jnp.sum(weights))
 
 
 def statements_of(statements: tuple[Statement, ...]) -> list[Statement]:
@@ -152,3 +169,16 @@ def statements_of(statements: tuple[Statement, ...]) -> list[Statement]:
         for statement in statements
         for inner in [statement, *(statements_of(statement.body) if isinstance(statement, When) else [])]
     ]
+
+
+def without_weights(table: Table) -> Table:
+    """Return the program that samples the same and observes nothing."""
+
+    def sampling(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(
+            replace(statement, body=sampling(statement.body)) if isinstance(statement, When) else statement
+            for statement in statements
+            if isinstance(statement, Sample | When)
+        )
+
+    return replace(table, statements=sampling(table.statements))

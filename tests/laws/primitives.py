@@ -70,23 +70,30 @@ def _weight(rng: Random, address: str, need: Need) -> Observe | Factor:
 
 
 def primitive(
-    rng: Random, need: Need, *, observes: bool = True, unobservable: frozenset[str] = frozenset(), masks: bool = True
+    rng: Random,
+    need: Need,
+    *,
+    observes: bool = True,
+    observable: frozenset[str] = frozenset(),
+    masks: bool = True,
+    several: bool = False,
 ) -> Primitive:
-    """Return a callable."""
+    """Return a callable. What it observes is mostly among the `observable`, if there are any."""
     free = [a for a in SIZES if a not in need.avoid and not (need.thrifty and SIZES[a] > 2)]
     wanted = sorted({variable(a) for a in need.wanted} & set(free))
     masked = masks and chance(rng, 30)
     # A variable is absent in some particles and present in others where another one, sampled before, decides.
-    several = masked or not need.thrifty or chance(rng, 40 if len(wanted) > 1 else 10)
+    several = several or masked or not need.thrifty or chance(rng, 40 if len(wanted) > 1 else 10)
     names = rng.sample(wanted, min(1 + several, len(wanted))) if chance(rng, 85) else []
     if free and len(names) < 1 + several and chance(rng, 80 if masked or not names else 20):
         names.append(rng.choice([a for a in free if a not in names] or free))
     statements: list[Statement] = [_sample(rng, a, need) for a in dict.fromkeys(names)]
-    rest = [a for a in free if a not in names and a not in unobservable]
+    rest = [a for a in free if a not in names]
     if observes and rest and chance(rng, 60):
         # Mostly last: before the variables it would give the same weight to all particles.
         place = rng.randint(0, len(statements)) if chance(rng, 25) else len(statements)
-        statements.insert(place, _weight(rng, rng.choice(rest), need))
+        preferred = [a for a in rest if a in observable] if chance(rng, 70) else []
+        statements.insert(place, _weight(rng, rng.choice(preferred or rest), need))
     if statements and masked:
         start = rng.randint(min(1, len(statements) - 1), len(statements) - 1)
         statements[start:] = [When(rng.randint(0, 1), tuple(statements[start:]))]
@@ -95,14 +102,14 @@ def primitive(
 
 
 def kernel(rng: Random, need: Need, **options: Any) -> Kernel:
-    """Return f ::= callable | rename(f, {...}) | prev(f)."""
+    """Return f ::= callable | rename(f, {...}) | prev(f) | detach(f)."""
     f: Kernel = primitive(rng, need, **options)
     for _ in range(2):
         if chance(rng, 12):
             f = renamed(rng, f, need)  # type: ignore[assignment]
         elif chance(rng, 8):
             f = sy.prev(f)
-    return f
+    return sy.detach(f) if chance(rng, 5) else f  # type: ignore[return-value]
 
 
 def target(rng: Random, need: Need, *, hidden: bool = False) -> Target:

@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
+import numpy as np
 from hypothesis import strategies as st
 
 import steelyard as sy
 from steelyard.language.addresses import variable
-from steelyard.language.programs import Kernel, Program
+from steelyard.language.programs import Kernel, Primitive, Program, Resample, Scan, Target
+from steelyard.language.rewrite import map_primitive
 from steelyard.types import Method
+from tests.laws.finite import Factor, Observe, Sample, Table, without_weights
 from tests.laws.primitives import Need, chance, extended, kernel, primitive, renamed, target
-from tests.laws.structure import cost, domain, older, subprograms
+from tests.laws.scans import Step, changed
+from tests.laws.structure import cost, domain, older, subprograms, table_of, written_out
 
 METHODS = get_args(Method)
 # No fraction of 1, 2 or 3 particles that weights of zero make the effective sample size equal to.
@@ -45,8 +49,9 @@ def examples(draw: Any, particles: int, *, runs: int = 4000) -> Example:
     rng = draw(st.randoms(use_true_random=True))
     while True:
         depth = rng.choice((0, 1, 2, 3, 4, 4, 5, 5, 6) if particles == 1 else (1, 2, 3, 4, 4, 5))
-        q = inference(rng, Need(thrifty=particles > 1), depth)
-        if cost(q, particles).runs + cost(sy.target(q), 1).runs <= runs:
+        need = Need(thrifty=particles > 1)
+        q = filtering(rng, need) if chance(rng, 6) else inference(rng, need, depth)
+        if cost(q, particles).runs + cost(density_of(q), 1).runs <= runs:
             return Example(q, rng.randint(0, 2), particles)
 
 
@@ -73,9 +78,9 @@ def inference(rng: Random, need: Need, depth: int) -> Program:
         return target(rng, need)
     forms = [_propose] * 4 + [_resample] * 4 + [_compose] * 3 + [_move] * 2 + [_rename]
     if depth >= 2:
-        forms += [_step] * 4
+        forms += [_step] * 4 + [_detach]
     if depth >= 3:
-        forms += [_sweep] * 3 + [_again]
+        forms += [_sweep] * 3 + [_again] + [_sweeps] * 2 + [_scan] * 2
     return rng.choice(forms)(rng, need, depth)
 
 
@@ -90,6 +95,10 @@ def _resampled(rng: Random, q: Program) -> Program:
 
 def _rename(rng: Random, need: Need, depth: int) -> Program:
     return renamed(rng, inference(rng, need, depth - 1), need)
+
+
+def _detach(rng: Random, need: Need, depth: int) -> Program:
+    return sy.detach(inference(rng, need, depth - 1))
 
 
 def _compose(rng: Random, need: Need, depth: int) -> Program:
@@ -145,14 +154,14 @@ def _move(rng: Random, need: Need, depth: int) -> Program:
 
 
 def _mover(rng: Random, q: Program, need: Need, *, observes: bool = True) -> Kernel:
-    """Return a kernel that samples variables of q again.
+    """Return a kernel that samples variables of q again, and may observe what q samples or observes.
 
-    It samples them in every particle. Else the address of an old value, the newest or the previous version, would
-    depend on what is sampled after it, and that is no address: a propose around such a move is not proper.
+    It does so in every particle. Else the address of an old value, the newest or the previous version, would depend on
+    what is sampled after it, and that is no address: a propose around such a move is not proper.
     """
     known, names = domain(q), frozenset(map(variable, domain(q).all))
     need = replace(need, wanted=tuple(known.sizes))
-    f = kernel(rng, need, observes=observes, unobservable=names, masks=chance(rng, 50))
+    f = kernel(rng, need, observes=observes, observable=names, masks=chance(rng, 50))
     has = domain(f)
     if has.sometimes & names or has.all & older(known, has).all:
         return primitive(rng, need, observes=False, masks=False)
@@ -166,11 +175,90 @@ def _sweep(rng: Random, need: Need, depth: int) -> Program:
     q: Program = sy.propose(inner, _proposal_for(rng, inner, need, depth - 4))
     if chance(rng, 85):
         q = _resampled(rng, q)
-    whole = p
-    for _ in range(1 + chance(rng, 25)):
-        observes = chance(rng, 20)
-        f = _mover(rng, q, Need(positive=True, wider=need.wider, thrifty=need.thrifty), observes=observes)
-        reverse = f if chance(rng, 80) and not domain(f).observed else None
+    return _updated(rng, p, q, need, kernels=1 + chance(rng, 25))
+
+
+def _updated(rng: Random, p: Kernel, q: Program, need: Need, *, kernels: int = 1) -> Program:
+    """Return propose(extend(p, prev(f)), move(f, q)), where f may observe and weigh."""
+    whole: Target = p
+    for _ in range(kernels):
+        f = _mover(rng, q, Need(positive=True, wider=need.wider, thrifty=need.thrifty), observes=chance(rng, 40))
+        reverse = map_primitive(f, _without_weights) if chance(rng, 80) else None
         whole = extended(rng, whole, replace(need, positive=True, avoid=frozenset()), reverse)
         q = sy.move(f, q)
     return sy.propose(whole, q)
+
+
+def _without_weights(f: Primitive) -> Primitive:
+    table = without_weights(table_of(f))
+    return f if table == f.f else replace(f, f=table)
+
+
+def _target_of_sweeps(rng: Random, need: Need) -> Primitive:
+    return primitive(rng, replace(need, positive=True), masks=chance(rng, 20), several=chance(rng, 70))
+
+
+def _sweeps(rng: Random, need: Need, depth: int) -> Program:
+    """Return two or three sweeps for the same target, each a propose: this is where densities are reused."""
+    p = _target_of_sweeps(rng, need)
+    q: Program = sy.propose(p, _proposal_for(rng, p, need, 0))
+    for _ in range(rng.randint(1, 3)):
+        q = _updated(rng, p, _resampled(rng, q) if chance(rng, 30) else q, need)
+        q = sy.detach(q) if chance(rng, 10) else q
+    return q
+
+
+def _scan(rng: Random, need: Need, depth: int) -> Program:
+    """Return a scan whose steps are sweeps, resamplings or scans, which begins with their target or a proposal for it."""
+    p = _target_of_sweeps(rng, need)
+    start = sy.propose(p, _proposal_for(rng, p, need, 0)) if chance(rng, 75) else replace(p)
+    return _scanned(rng, p, start, need, nested=chance(rng, 15))
+
+
+def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: bool) -> Program:
+    template: Program = start
+    if chance(rng, 60):
+        template = _resampled(rng, template)
+    if chance(rng, 15):
+        template = sy.detach(template)
+    if nested:
+        template = _scanned(rng, p, template, need, nested=False)
+    elif template is start or chance(rng, 85):
+        template = _updated(rng, p, template, need)
+        if chance(rng, 20):
+            template = _updated(rng, p, template, need)
+    return _scan_of(rng, template, start)
+
+
+def _scan_of(rng: Random, template: Program, start: Program, **options: Any) -> Program:
+    def by_step(table: Table) -> Table:
+        return replace(table, shift=rng.randint(0, 1)) if chance(rng, 50) else table
+
+    length = rng.choice((0, 1, 1, 2, 2, 3))
+    step = Step(changed(template, by_step, {id(start): start}), start)
+    return sy.scan(step, start, np.array([rng.randint(0, 2) for _ in range(length)], int), **options)
+
+
+def filtering(rng: Random, need: Need) -> Program:
+    """Return a filter: scan(step, q, xs, keep=[...]), whose step is move(f, resample(q))."""
+    start = primitive(rng, need, masks=False, several=chance(rng, 50))
+    table = table_of(start)
+    again = primitive(rng, replace(need, wanted=tuple(domain(start).sizes)), observes=False, masks=False)
+    has = domain(start)
+    samples = [s for s in table_of(again).statements if isinstance(s, Sample) and s.address in has.sizes]
+    weighs = [s for s in table.statements if isinstance(s, Observe | Factor)]
+    f = Primitive(Table((*samples, *weighs)))
+    start = Primitive(replace(table, returns="state"))
+    q = _scan_of(rng, sy.move(f, _resampled(rng, start)), start, keep=sorted(has.sizes))
+    return _resampled(rng, q) if chance(rng, 20) else q
+
+
+def density_of(q: Program) -> Program:
+    """Return the program whose density q denotes; of a filter, over all that it ever sampled."""
+    match q:
+        case Resample(inner, _, _):
+            return density_of(inner)
+        case Scan() if q.keep is not None:
+            return sy.target(written_out(q))
+        case _:
+            return sy.target(q)

@@ -8,6 +8,7 @@ import steelyard as sy
 from steelyard.language.addresses import variable
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
     Move,
     Prev,
@@ -16,14 +17,15 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
 )
-from tests.laws.finite import Factor, Observe, Sample, Table, statements_of
+from tests.laws.finite import Factor, Observe, Sample, Table, When, statements_of
 
 
 class Domain(NamedTuple):
     """The addresses that some particle may have: how many values each sampled variable has, and what is observed.
 
-    `sometimes` are the sampled variables that a particle may lack.
+    `sometimes` are the addresses that a particle may lack.
     """
 
     sizes: Mapping[str, int]
@@ -58,8 +60,8 @@ def domain(q: Program) -> Domain:
             statements = table_of(q).statements
             sizes = {s.address: len(s.rows[0]) for s in statements_of(statements) if isinstance(s, Sample)}
             observed = {s.address for s in statements_of(statements) if isinstance(s, Observe | Factor)}
-            always = {s.address for s in statements if isinstance(s, Sample)}
-            return Domain(sizes, frozenset(observed), frozenset(sizes.keys() - always))
+            always = {s.address for s in statements if not isinstance(s, When)}
+            return Domain(sizes, frozenset(observed), frozenset((sizes.keys() | observed) - always))
         case Prev(f):
             inner = domain(f)
             return inner.rename({a: sy.previous(a) for a in inner.all})
@@ -71,15 +73,18 @@ def domain(q: Program) -> Domain:
             return domain(q1) | domain(q2)
         case Propose(p, _):
             return domain(sy.marginal(p))
-        case Resample(inner, _, _):
+        case Resample(inner, _, _) | Detach(inner):
             return domain(inner)
         case Move(f, inner):
             return domain(f) | older(domain(inner), domain(f))
+        case Scan():
+            # A step leaves the addresses that it finds, but for those that are dropped.
+            return domain(q.q)
 
 
 def older(of: Domain, moved: Domain) -> Domain:
-    """Return what becomes of a domain when a kernel moves some of its variables."""
-    return of.rename({a: sy.previous(a) for a in of.all if variable(a) in moved.sizes})
+    """Return what becomes of a domain when a kernel samples or observes some of its addresses."""
+    return of.rename({a: sy.previous(a) for a in of.all if variable(a) in moved.all})
 
 
 def parts(q: Program) -> tuple[Program, ...]:
@@ -89,8 +94,10 @@ def parts(q: Program) -> tuple[Program, ...]:
             return ()
         case Prev(f):
             return (f,)
-        case Rename(inner, _) | Resample(inner, _, _):
+        case Rename(inner, _) | Resample(inner, _, _) | Detach(inner):
             return (inner,)
+        case Scan():
+            return (q.q, written_out(q)) if q.length else (q.q,)
         case Extend(p, f):
             return (p, f)
         case Compose(q2, q1):
@@ -99,6 +106,14 @@ def parts(q: Program) -> tuple[Program, ...]:
             return (p, inner)
         case Move(f, inner):
             return (f, inner)
+
+
+def written_out(q: Scan) -> Program:
+    """Return the program that a scan is, which keeps everything."""
+    whole = q.q
+    for number in range(q.length):
+        whole = q.build(whole, number)
+    return whole
 
 
 def depth(q: Program) -> int:
@@ -139,6 +154,10 @@ def cost(q: Program, particles: int, given: frozenset[str] = frozenset()) -> Cos
             return cost(inner, particles).then(cost(p, particles, frozenset(domain(inner).sizes)))
         case Resample(inner, method, _):
             return cost(inner, particles).then(Cost(_ancestors(method, particles), 0.0))
+        case Detach(inner):
+            return cost(inner, particles, given)
+        case Scan():
+            return cost(written_out(q), particles, given)
 
 
 def _ancestors(method: str, size: int) -> float:
