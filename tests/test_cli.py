@@ -1,8 +1,12 @@
 """The commands, as a user runs them."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from steelyard.cli import app
@@ -23,3 +27,44 @@ def test_demo_refuses_a_number_of_particles_that_makes_no_sense() -> None:
     result = CliRunner().invoke(app, ["demo", "--particles", "0"])
     assert result.exit_code == 2
     assert "--particles" in result.output
+
+
+TABLE = ["table1", "--methods", "AVO", "--K", "2", "--seeds", "2", "--steps", "3", "--budget", "12"]
+COMMANDS = {"demo": ["demo", "--particles", "50"], "table1": TABLE}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("where", ["file", "file/below", "dangling"])
+def test_a_folder_that_cannot_be_made_is_found_before_anything_is_computed(
+    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
+    monkeypatch.setattr("steelyard.evaluate", None)
+    result = CliRunner().invoke(app, [*COMMANDS[name], "--out", str(tmp_path / where)])
+    assert result.exit_code == 2, result.output
+    assert "cannot hold the results" in " ".join(result.output.replace("│", " ").split())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_cells_that_cannot_be_kept_are_found_before_they_are_computed(tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("mine")
+    result = CliRunner().invoke(app, [*TABLE, "--out", str(tmp_path)])
+    assert result.exit_code == 2 and "cannot hold the results" in " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_stream_that_lacks_characters_gets_every_line(name: str, encoding: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-c", "from steelyard.cli import main; main()", *COMMANDS[name]]
+    out = tmp_path / "[bold]é ж"
+    done = subprocess.run([*command, "--out", str(out)], env=environment, capture_output=True, timeout=300)
+    printed = done.stdout.decode(encoding)
+    assert done.returncode == 0, done.stderr
+    assert ("é" if encoding == "cp1252" else "\\xe9") + " \\u0436" in printed and "[bold]" in printed
+    if name == "table1":
+        assert re.search(r"\| AVO +\| 2 \| +[\d.]+ (\+-|±) [\d.]+ \|.* (y|n) \|", printed)
+        assert {"report.html", "table1.csv", "table1.md"} <= {path.name for path in out.iterdir()}
+    else:
+        assert "`-- then: update" in printed and "E[v | x]" in printed and "distinct ancestors" in printed

@@ -8,7 +8,7 @@ import steelyard
 
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
-    {"errors", "types"},
+    {"errors", "output", "types"},
     {"arguments", "maps"},
     {"language", "particles"},
     {"semantics"},

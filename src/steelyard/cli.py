@@ -2,11 +2,15 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+
+from steelyard.errors import ArgumentError, SteelyardError
+from steelyard.output import terminal
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inference programming on JAX.")
 
@@ -25,7 +29,8 @@ def demo(
     """Sample the paper's deep generative mixture, and compare with the exact answers."""
     from steelyard.experiments.mixture.demo import run
 
-    run(particles, seed, out, Console())
+    with _explained():
+        run(particles, seed, out, terminal())
 
 
 @app.command()
@@ -54,7 +59,6 @@ def table1(
     from steelyard.experiments.annealing.parallel import use_every_core
 
     use_every_core()
-    from steelyard.errors import ArgumentError, SteelyardError
     from steelyard.experiments.annealing.table1 import QUICK, Plan, run
 
     given = {
@@ -66,17 +70,20 @@ def table1(
         "average": average,
     }
     plan = (QUICK if quick else Plan())._replace(**{name: x for name, x in given.items() if x is not None})
+    folder = out or Path("results") / ("quick" if quick else "table1")
+    with _explained():
+        run(plan, folder, terminal(), shlex.join(["steelyard", *sys.argv[1:]]))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """End with the message of an error of this library, without a traceback."""
     try:
-        run(
-            plan,
-            out or Path("results") / ("quick" if quick else "table1"),
-            Console(),
-            shlex.join(["steelyard", *sys.argv[1:]]),
-        )
+        yield
     except ArgumentError as error:
         raise typer.BadParameter(str(error)) from error
     except SteelyardError as error:
-        Console(stderr=True).print(f"Error: {error}", style="red", markup=False, soft_wrap=True)
+        terminal(stderr=True).print(f"Error: {error}", style="red", soft_wrap=True)
         raise typer.Exit(1) from error
 
 

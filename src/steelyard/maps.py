@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.output import printable
 from steelyard.types import Mask
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class Map(Mapping[str, T], Generic[T]):
         return len(self.values_at)
 
     def __repr__(self) -> str:
-        return repr(dict(self))
+        return printable(repr(dict(self)))
 
     def present(self, address: str) -> Mask:
         """Return the mask of the particles that hold this address; `True` where all of them do."""

@@ -90,6 +90,21 @@ def test_other_settings_are_another_cell(made: Made) -> None:
         assert cells.load(replace(cell, **{name: value}), made.out) is None
 
 
+CHANGES = {"learning_rate": 2e-3, "decays": True, "resampling": False, "learned": False, "objective": sy.objectives.avo}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_cell_of_a_method_that_was_another_is_not_taken_for_this_one(
+    name: str, copied: tuple[Cell, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, folder = copied
+    monkeypatch.setitem(METHODS, cell.method, replace(METHODS[cell.method], **{name: CHANGES[name]}))
+    try:
+        assert cells.load(cell, folder) is None
+    except sy.CheckpointError as error:
+        assert "should hold the cell" in str(error)
+
+
 @pytest.mark.parametrize("ending", ["json", "npz"])
 @pytest.mark.parametrize("content", [b"", b"{}", b"garbage", b"\x80\x04N."])
 def test_a_damaged_file_is_named(copied: tuple[Cell, Path], ending: str, content: bytes) -> None:

@@ -1,7 +1,7 @@
 """Inference programs drawn as trees."""
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 from rich.tree import Tree
 
 from steelyard.language.programs import (
@@ -21,6 +21,7 @@ from steelyard.language.programs import (
     describe,
     program,
 )
+from steelyard.output import Encodable, terminal
 
 
 def show(q: Programmable, *, console: Console | None = None) -> None:
@@ -40,7 +41,7 @@ def show(q: Programmable, *, console: Console | None = None) -> None:
             ├── target: model
             └── proposal: guide
     """
-    (console or Console()).print(tree(q))
+    (console or terminal()).print(Encodable(tree(q)))
 
 
 def tree(q: Programmable) -> Tree:
@@ -50,36 +51,42 @@ def tree(q: Programmable) -> Tree:
     while waiting:
         branch, role, q = waiting.pop()
         heading, parts = _parts(q)
-        branch.label = f"[dim]{role}:[/dim] {heading}" if role else heading
+        branch.label = Text.assemble((f"{role}:", "dim"), " ", heading) if role else heading
         branch.children = [Tree("") for _ in parts]
         waiting += [(child, role, part) for child, (role, part) in zip(branch.children, parts, strict=True)]
     return root
 
 
-def _parts(q: Program) -> tuple[str, list[tuple[str, Program]]]:
+def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
+    """Return the heading of a program, and its parts with their roles."""
     match q:
         case Primitive():
-            return f"[green]{escape(describe(q))}[/green]", []
+            return Text(describe(q), "green"), []
         case Prev(f):
-            return "[bold]prev[/bold]", [("", f)]
+            return _heading("prev"), [("", f)]
         case Rename(inner, pairs):
-            return "[bold]rename[/bold] " + escape(", ".join(f"{a} → {b}" for a, b in pairs)), [("", inner)]
+            return _heading("rename", " " + ", ".join(f"{a} → {b}" for a, b in pairs)), [("", inner)]
         case Extend(p, f):
-            return "[bold]extend[/bold]", [("target", p), ("kernel", f)]
+            return _heading("extend"), [("target", p), ("kernel", f)]
         case Compose(q2, q1):
-            return "[bold]compose[/bold]", [("first", q1), ("then", q2)]
+            return _heading("compose"), [("first", q1), ("then", q2)]
         case Propose(p, inner, objective):
-            aim = "" if objective is None else f" [dim]objective[/dim] {escape(getattr(objective, '__name__', '?'))}"
-            return f"[bold]propose[/bold]{aim}", [("target", p), ("proposal", inner)]
+            aim = [] if objective is None else [(" objective ", "dim"), getattr(objective, "__name__", "?")]
+            return _heading("propose", *aim), [("target", p), ("proposal", inner)]
         case Resample(inner, method, threshold):
             when = "" if threshold is None else f" where ESS < {threshold:g} L"
-            return f"[bold]resample[/bold] {method}{when}", [("", inner)]
+            return _heading("resample", f" {method}{when}"), [("", inner)]
         case Detach(inner):
-            return "[bold]detach[/bold]", [("", inner)]
+            return _heading("detach"), [("", inner)]
         case Scan():
             inner = q.build(Carried(), 0) if q.length else q.q
             return f"[bold]scan[/bold] {q.length} times", [("first", q.q), ("then", inner)]
         case Carried():
-            return "[dim]what came before[/dim]", []
+            return Text("what came before", "dim"), []
         case Move(q2, q1):
-            return "[bold]move[/bold]", [("first", q1), ("then", q2)]
+            return _heading("move"), [("first", q1), ("then", q2)]
+
+
+def _heading(name: str, *rest: str | tuple[str, str]) -> Text:
+    # Parts of a text, not markup: names and addresses may hold square brackets.
+    return Text.assemble((name, "bold"), *rest)

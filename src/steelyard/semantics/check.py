@@ -9,6 +9,7 @@ from jax.extend.core import Literal
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
+from steelyard.output import printable
 from steelyard.semantics.draws import draw as draw_one
 from steelyard.semantics.engines import Vectorized
 from steelyard.semantics.evaluate import abstractly
@@ -31,7 +32,7 @@ class Remarks(tuple[Remark, ...]):
     """Remarks in the order in which the program runs; prints one per line."""
 
     def __repr__(self) -> str:
-        return "\n".join(f"- {remark}" for remark in self) or "Nothing to remark."
+        return printable("\n".join(f"- {remark}" for remark in self) or "Nothing to remark.")
 
 
 def check(q: Programmable, *args: Any) -> Remarks:

@@ -11,14 +11,15 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from steelyard.language.addresses import Previous
 from steelyard.language.programs import Primitive, Programmable, Propose, program
 from steelyard.language.rewrite import marginal
 from steelyard.language.state import run
 from steelyard.maps import Domain, Map
+from steelyard.output import Encodable, rendered
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.jaxprs import with_outputs
 from steelyard.semantics.values import Values
@@ -170,21 +171,21 @@ class Dependencies(dict[str, frozenset[str]]):
         frozenset({'z'})
     """
 
-    def __rich__(self) -> Table:
+    def __rich__(self) -> Encodable:
+        return Encodable(self._table())
+
+    def _table(self) -> Table:
         variables = sorted({a for needs in self.values() for a in needs})
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("density at")
         for a in variables:
-            table.add_column(a, justify="center")
+            table.add_column(Text(a), justify="center")
         for a, needs in self.items():
-            table.add_row(a, *("●" if b in needs else "" for b in variables))
+            table.add_row(Text(a), *("●" if b in needs else "" for b in variables))
         return table
 
     def __repr__(self) -> str:
-        console = Console(width=200, color_system=None)
-        with console.capture() as capture:
-            console.print(self)
-        return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        return rendered(self._table(), width=200)
 
 
 def dependencies(p: Programmable, *args: Any) -> Dependencies:

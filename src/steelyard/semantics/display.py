@@ -1,14 +1,14 @@
 """Evaluations for people: one paragraph of text, or a table of levels."""
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from steelyard.output import Encodable, rendered
 from steelyard.types import is_traced
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 def text(evaluation: "Evaluation") -> str:
     """Return the evaluation as plain text."""
-    stream = io.StringIO()
-    Console(file=stream, width=100, color_system=None).print(table(evaluation))
-    return stream.getvalue().rstrip()
+    return rendered(_parts(evaluation), width=100)
 
 
-def table(evaluation: "Evaluation") -> Group:
+def table(evaluation: "Evaluation") -> Encodable:
     """Return the evaluation as something that `rich` prints: a summary, the variables, and a table of levels."""
+    return Encodable(_parts(evaluation))
+
+
+def _parts(evaluation: "Evaluation") -> Group:
     size = evaluation.particles
     parts: list[Any] = [
         Text(f"Evaluation of {size} particles: log Z {_number(evaluation.log_z)}, ESS {_number(evaluation.ess)}"),
@@ -42,7 +44,8 @@ def levels(evaluation: "Evaluation") -> Table:
         columns.add_column(name, justify="right")
     for level in evaluation.levels:
         numbers = (level.log_z_increment, level.ess, level.max_weight, level.ancestors)
-        columns.add_row(level.label, *map(_number, numbers))
+        # A label is no markup: addresses may hold square brackets.
+        columns.add_row(Text(level.label), *map(_number, numbers))
     return columns
 
 

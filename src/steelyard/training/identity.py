@@ -100,7 +100,7 @@ def digest_of_equations(closed: ClosedJaxpr) -> str:
 
 
 def _results(jaxpr: Jaxpr, consts: list[str], inputs: list[str], effects: list[str]) -> list[str]:
-    """Return names for the results of equations, given names of what goes in, and add what else they do to `effects`."""
+    """Return names for what equations compute, given names of what goes in; what else they do is added to `effects`."""
     names: dict[Any, str] = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs], strict=True))
 
     def name(v: Any) -> str:

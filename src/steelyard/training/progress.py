@@ -8,6 +8,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from steelyard.output import terminal
+
 LINES = 20
 WINDOW = 100
 
@@ -15,11 +17,16 @@ WINDOW = 100
 @contextmanager
 def reporter(steps: int, shown: bool) -> Iterator[Callable[[Any], None]]:
     """Give a function that is to be called with the history so far."""
-    console = Console(stderr=True)
+    console = terminal(stderr=True)
     if not shown:
         yield lambda history: None
     elif console.is_terminal:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
         with Progress(*columns, console=console) as bar:
             task = bar.add_task("compiling", total=steps)
             yield lambda history: bar.update(task, completed=len(history), description=describe(history))

@@ -63,7 +63,8 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
         + "\n".join(sections)
         + "\n</body>\n</html>\n"
     )
-    return write(out / "report.html", page.encode())
+    # A command line in an unknown encoding holds characters that none has.
+    return write(out / "report.html", page.encode(errors="backslashreplace"))
 
 
 def _table(rows: Sequence[table.Row]) -> str:

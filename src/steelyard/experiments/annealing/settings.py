@@ -83,5 +83,12 @@ class Cell:
         return f"{self.seeds:,} seeds, {self.steps:,} steps, budget {self.budget:,}{averaged}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings by name."""
-        return asdict(self) | {"learning_rate": self.kind.learning_rate}
+        """Return the settings by name, with those that the method has when the cell is computed."""
+        kind = self.kind
+        return asdict(self) | {
+            "resampling": kind.resampling,
+            "learned": kind.learned,
+            "objective": kind.objective.__name__,
+            "learning_rate": kind.learning_rate,
+            "decays": kind.decays,
+        }

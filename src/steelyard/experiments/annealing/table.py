@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Group
+from rich.styled import Styled
 from rich.table import Table
 
 from steelyard.experiments.annealing.cells import Result, write
@@ -156,10 +157,9 @@ def _half(title: str, rows: Sequence[Row], columns: slice) -> Table:
     return table
 
 
-def _coloured(text: str) -> str:
-    if text.endswith(AS_GOOD):
-        return f"[green]{text}[/green]"
-    return f"[red]{text}[/red]" if text.endswith(WORSE) else text
+def _coloured(text: str) -> str | Styled:
+    style = {AS_GOOD: "green", WORSE: "red"}.get(text[-1:])
+    return text if style is None else Styled(text, style)
 
 
 def as_csv(rows: Sequence[Row]) -> str:

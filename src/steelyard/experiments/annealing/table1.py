@@ -14,8 +14,10 @@ import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 import steelyard as sy
+from steelyard.experiments import folders
 from steelyard.experiments.annealing import cells, figures, methods, report, table
 from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.evaluation import evaluate
@@ -68,14 +70,16 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
         The cells.
 
     Raises:
-        ArgumentError: the plan makes no sense.
+        ArgumentError: the plan makes no sense, or the folder cannot be written.
         CheckpointError: a file of a finished cell is damaged.
     """
     begun = time.monotonic()
     planned = plan.cells()
+    for folder in (out, out / cells.FOLDER):
+        folders.prepare(folder)
     results = {cell: result for cell in planned if (result := cells.load(cell, out)) is not None}
     if results:
-        console.print(f"{len(results)} of {len(planned)} cells are in {out} already.")
+        console.print(Text(f"{len(results)} of {len(planned)} cells are in {out} already."), soft_wrap=True)
     missing = [cell for cell in planned if cell not in results]
     with _progress(missing, console) as progress, ThreadPoolExecutor(1) as background:
         compiled = [_Compiled.ahead(cell, background) for cell in missing[:1]]
@@ -91,7 +95,7 @@ def run(plan: Plan, out: Path, console: Console, command: str) -> list[Result]:
     pictures = figures.save(finished, out)
     page = report.save(finished, pictures, facts, out)
     for path in [*table.save(rows, facts, out), *pictures.values(), page]:
-        console.print(f"Written: {path}", soft_wrap=True)
+        console.print(Text(f"Written: {path}"), soft_wrap=True)
     console.print(f"{len(missing)} cells computed in {time.monotonic() - begun:.0f} seconds. {table.PEERS}")
     return finished
 

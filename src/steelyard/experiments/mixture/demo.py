@@ -5,10 +5,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 import steelyard as sy
+from steelyard.experiments import folders
 from steelyard.experiments.mixture import figures
 from steelyard.experiments.mixture.model import CLUSTERS, IMAGE, Exact, exact, sampler
 
@@ -24,12 +25,16 @@ def run(particles: int, seed: int, out: Path, console: Console) -> Path:
 
     Returns:
         The path of the figure.
+
+    Raises:
+        ArgumentError: the folder cannot be written.
     """
+    folders.prepare(out)
     q = sampler()
     console.rule("The inference program")
     sy.show(q, console=console)
     console.rule("What to know before it runs")
-    console.print(repr(sy.check(q, IMAGE)))
+    console.print(Text(repr(sy.check(q, IMAGE))))
 
     evaluation = jax.jit(lambda key, x: sy.evaluate(q, key, x, particles=particles))(jax.random.key(seed), IMAGE)
     truth = exact(IMAGE)
@@ -38,7 +43,7 @@ def run(particles: int, seed: int, out: Path, console: Console) -> Path:
     console.rule("Levels")
     console.print(evaluation)
     path = figures.save(evaluation, truth, out)
-    console.print(f"Figure: {path}")
+    console.print(Text(f"Figure: {path}"), soft_wrap=True)
     return path
 
 
@@ -54,5 +59,5 @@ def _estimates(evaluation: sy.Evaluation, truth: Exact) -> Table:
     for name in ("estimate", "exact", "difference"):
         table.add_column(name, justify="right")
     for name, estimate, value in rows:
-        table.add_row(escape(name), f"{jnp.asarray(estimate):.4f}", f"{value:.4f}", f"{float(estimate) - value:+.4f}")
+        table.add_row(Text(name), f"{jnp.asarray(estimate):.4f}", f"{value:.4f}", f"{float(estimate) - value:+.4f}")
     return table

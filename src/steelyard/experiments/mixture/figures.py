@@ -33,7 +33,6 @@ def save(evaluation: sy.Evaluation, truth: Exact, out: Path) -> Path:
     levels.invert_yaxis()
     levels.set(title="effective sample size, of all particles", xlim=(0, 1))
 
-    out.mkdir(parents=True, exist_ok=True)
     path = out / "demo.png"
     figure.savefig(path, dpi=120)
     return path
