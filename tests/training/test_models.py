@@ -67,6 +67,75 @@ def test_a_flax_state_learns(only: tuple[Any, ...]) -> None:
     assert abs(nnx.merge(graph, result.models, *others)(ONE) - 0.5) < 0.1
 
 
+class Normalised(nnx.Module):
+    """Statistics, noise, a constant and a variable of a type of its own: floating-point numbers that do not learn."""
+
+    def __init__(self) -> None:
+        rngs = nnx.Rngs(0)
+        self.hidden = nnx.Linear(1, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(8, use_running_average=True, rngs=rngs)
+        self.noise = nnx.Dropout(0.5, rngs=rngs)
+        self.out = nnx.LoRA(8, 2, 1, rngs=rngs)
+        self.offset = nnx.data(jnp.asarray(0.25))
+        self.scale = nnx.Variable(jnp.asarray(2.0))
+
+    def __call__(self, x: Any) -> Any:
+        return self.out(self.norm(jnp.tanh(self.hidden(x[None, None]))))[0, 0] * self.scale[...] + self.offset
+
+
+# Decay would move whatever it is given, without any gradient.
+DECAY = optax.adamw(0.03, weight_decay=0.1)
+
+
+def changed(before: Any, after: Any) -> set[str]:
+    pairs = zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True)
+    return {jax.tree_util.keystr(path) for (path, x), y in pairs if not bool(jnp.all(x == y))}
+
+
+LEARNS = [".norm.bias", ".norm.scale", ".hidden.bias", ".hidden.kernel", ".out.lora_a", ".out.lora_b"]
+
+
+@pytest.mark.parametrize("form", ["module", "state", "in a dictionary", "variables in a dictionary"])
+def test_of_flax_only_parameters_learn(form: str) -> None:
+    module = Normalised()
+    graph, state = nnx.split(module)
+    forms: dict[str, tuple[Any, Any]] = {
+        "module": (module, lambda m: m),
+        "state": (state, lambda m: nnx.merge(graph, m)),
+        "in a dictionary": ({"net": module, "free": 0.5}, lambda m: m["net"]),
+        "variables in a dictionary": (
+            {"a": nnx.Param(jnp.ones(())), "b": nnx.BatchStat(jnp.ones(()))},
+            lambda m: lambda x: m["a"][...] * x + m["b"][...],
+        ),
+    }
+    models, network = forms[form]
+    given = {"data": INPUTS, "steps": 5, "particles": 3, "optimizer": DECAY}
+    result = sy.train(lambda m, x: posterior(network(m), x), models, **{**ARGUMENTS, **given})
+    found = changed(models, result.models)
+    if form == "variables in a dictionary":
+        assert found == {"['a'].value"}
+    else:
+        plain = {
+            path.replace("['net']", "").replace("']['", ".").replace("['", ".").replace("']", "") for path in found
+        }
+        assert plain - {".free"} == {f"{name}.value" for name in LEARNS}
+        assert (".free" in plain) == (form == "in a dictionary")
+    assert type(result.models) is type(models)
+
+
+def test_a_state_of_arrays_without_their_types_learns_as_a_dictionary_does() -> None:
+    graph, state = nnx.split(nnx.Linear(1, 1, rngs=nnx.Rngs(0)))
+    models = nnx.to_pure_dict(state)
+    result = learn(lambda m: lambda x: x * m["kernel"][0, 0] + m["bias"][0], models)
+    assert changed(models, result.models) == {"['bias']", "['kernel']"}
+
+
+def test_a_flax_module_without_parameters_is_refused() -> None:
+    models = {"m": nnx.BatchNorm(2, use_bias=False, use_scale=False, rngs=nnx.Rngs(0))}
+    with pytest.raises(sy.ArgumentError, match=r"nothing to learn.*nnx\.Param"):
+        sy.train(lambda m: exact(square)(jnp.zeros(())), models, optimizer=optax.sgd(0.1), **ARGUMENTS)
+
+
 @pytest.mark.parametrize("array", [float, np.float32, jnp.float32], ids=["float", "NumPy", "JAX"])
 def test_numbers_and_arrays_of_either_kind_learn(array: Any) -> None:
     models = {"a": array(1.0), "b": [jnp.zeros(2), np.ones((2, 2), np.float32)], "name": "m", "size": 7, "none": None}

@@ -1,5 +1,6 @@
 """Checkpoints of a training run: written by Orbax, whole or not at all, and never over something else."""
 
+import os
 import re
 import shutil
 import signal
@@ -43,9 +44,10 @@ class Checkpoints:
     def opened(cls, directory: str | PathLike[str], identity: dict[str, Any]) -> Iterator["Checkpoints"]:
         """Hold the directory for one run, which nobody else may use meanwhile."""
         path = Path(directory).absolute()
-        _check_directory(path)
         with ExitStack() as stack:
             try:
+                _check_name(path)
+                _check_directory(path)
                 path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(path))
                 store = cls(path, identity)
@@ -53,6 +55,8 @@ class Checkpoints:
                 raise CheckpointError(
                     f"{path} is in use by another run ({error}). Wait until it has ended, or choose another directory."
                 ) from error
+            except CheckpointError:
+                raise
             except OSError as error:
                 raise CheckpointError(f"{path} cannot be written ({error}). Choose another directory.") from error
             yield store
@@ -119,6 +123,18 @@ def _foreign(directory: Path, why: str) -> CheckpointError:
         f"{directory} does not hold checkpoints of this run: {why}. It was left as it is. Choose another directory, or "
         f"start with the arguments of the run that made it."
     )
+
+
+def _check_name(directory: Path) -> None:
+    """Raise `CheckpointError` for names that Orbax takes for patterns: it would lose what it writes there, or fail."""
+    name = str(directory)
+    special = sorted(set("*?[]") & set(name)) + (["\\"] if os.sep == "/" and "\\" in name else [])
+    special += [c for c in name if "\ud800" <= c <= "\udfff"]
+    if special:
+        raise CheckpointError(
+            f"{directory} cannot hold checkpoints: its path contains {ascii(special[0])}. Choose another directory, "
+            f"or a symbolic link to this one."
+        )
 
 
 def _check_directory(directory: Path) -> None:
