@@ -67,3 +67,53 @@ def test_the_gradient_of_log_z_passes_over_particles_without_weight() -> None:
 
     share = np.exp(0.5) / (np.exp(0.5) + np.exp(1.0))
     np.testing.assert_allclose(jax.grad(log_z)(0.0), share - 2.0 * (1 - share), rtol=1e-5)
+
+
+OFFSETS = pytest.mark.parametrize("offset", [0.0, 1e5, -1e6, 1e7, -3.3e7])
+# Single precision holds these differences at every offset.
+SPREAD = np.array([0.0, -4.0, -12.0, -8.0, -np.inf, -4.0], np.float32)
+
+
+@OFFSETS
+@BOTH
+def test_an_offset_changes_what_does_not_depend_on_it_not_at_all(array: Callable[[Any], Any], offset: float) -> None:
+    w, moved = array(SPREAD), array(SPREAD + np.float32(offset))
+    for function in (weights.normalize, weights.effective_sample_size):
+        np.testing.assert_allclose(function(moved), function(w), rtol=1e-6)
+    np.testing.assert_allclose(weights.normalize(moved).sum(), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(weights.log_mean(moved), weights.log_mean(w) + np.float32(offset), rtol=1.2e-7)
+    factors = array(np.array([0.1, -0.3, 0.2, 0.0, 0.7, -0.1], np.float32))
+    np.testing.assert_allclose(weights.log_increment(moved, factors), weights.log_increment(w, factors), rtol=1e-5)
+    np.testing.assert_allclose(weights.mean(moved[:4]), -6.0 + np.float32(offset), rtol=1.2e-7)
+
+
+@OFFSETS
+def test_gradients_do_not_depend_on_an_offset(offset: float) -> None:
+    def numbers(scale: jax.Array, start: Any) -> jax.Array:
+        slope = scale * jnp.asarray([0.3, -0.2, 0.5, 0.1, 3.0, -0.4])
+        w = start + slope
+        shares, ess, log_z = weights.normalize(w), weights.effective_sample_size(w), weights.log_mean(w)
+        return jnp.stack([shares[0], shares[3], ess, log_z, weights.log_increment(w, slope * slope)])
+
+    found = jax.jacfwd(numbers)(0.0, SPREAD + np.float32(offset))
+    with jax.enable_x64(True):
+        expected = jax.jacfwd(numbers)(0.0, jnp.asarray(SPREAD, jnp.float64))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_sums_of_many_weights_do_not_saturate() -> None:
+    size = 2**24 + 10
+    w = jnp.full(size, 3e6)
+    assert int(jax.jit(weights.total)(jnp.ones(size))) == size
+    np.testing.assert_allclose(jax.jit(weights.effective_sample_size)(w), size, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(weights.log_mean)(w), 3e6, rtol=1e-7)
+
+
+@BOTH
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_weights_that_are_no_numbers_stay_visible(array: Callable[[Any], Any], bad: float) -> None:
+    w = array(np.array([1e5, bad, -np.inf]))
+    np.testing.assert_array_equal(weights.log_mean(w), bad)
+    assert np.isnan(weights.normalize(w)).any()
+    assert np.isnan(weights.effective_sample_size(w))

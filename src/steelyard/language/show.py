@@ -80,7 +80,7 @@ def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
             return _heading("detach"), [("", inner)]
         case Scan():
             inner = q.build(Carried(), 0) if q.length else q.q
-            return f"[bold]scan[/bold] {q.length} times", [("first", q.q), ("then", inner)]
+            return _heading("scan", f" {q.length} times"), [("first", q.q), ("then", inner)]
         case Carried():
             return Text("what came before", "dim"), []
         case Move(q2, q1):

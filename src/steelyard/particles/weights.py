@@ -1,17 +1,65 @@
-"""Log weights. The particles are the last axis; leading axes are batches. NumPy in, NumPy out; JAX in, JAX out."""
+"""Log weights. The particles are the last axis; leading axes are batches. NumPy in, NumPy out; JAX in, JAX out.
+
+Log weights may be large: a sum of many log densities is. Whatever depends on their differences is computed after the
+largest was subtracted, so that an offset that all particles share changes nothing.
+"""
 
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+
+# Longer sums in single precision are made of sums of so many numbers: one accumulator stops growing at 2^24.
+BLOCK = 2**20
+
+
+def total(x: Any) -> Any:
+    """Return the sum over particles, with an error that does not grow with their number.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from steelyard.particles import weights
+        >>> int(weights.total(jnp.ones(2**24 + 2)))
+        16777218
+    """
+    xp, size = x.__array_namespace__(), x.shape[-1]
+    if isinstance(x, np.ndarray) or size <= BLOCK:
+        return xp.sum(x, axis=-1)
+    whole = size - size % BLOCK
+    blocks = xp.sum(x[..., :whole].reshape(*x.shape[:-1], -1, BLOCK), axis=-1)
+    return total(blocks) + xp.sum(x[..., whole:], axis=-1)
+
+
+def largest(log_weights: Any) -> Any:
+    """Return the largest log weight, through which no gradient flows; zero where it is not finite."""
+    xp = log_weights.__array_namespace__()
+    top = xp.max(log_weights, axis=-1, keepdims=True)
+    top = top if isinstance(top, np.ndarray) else jax.lax.stop_gradient(top)
+    return xp.where(xp.isfinite(top), top, 0.0)
+
+
+def relative(log_weights: Any) -> Any:
+    """Return log weights that differ by the same amounts, the largest of which is zero."""
+    with np.errstate(invalid="ignore"):
+        return log_weights - largest(log_weights)
+
+
+def scaled(log_weights: Any) -> Any:
+    """Return the weights in units of the largest."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return log_weights.__array_namespace__().exp(relative(log_weights))
+
+
+def mean(x: Any) -> Any:
+    """Return the average over particles of numbers that may be large and nearly equal."""
+    return largest(x)[..., 0] + total(relative(x)) / x.shape[-1]
 
 
 def log_sum(log_weights: Any) -> Any:
     """Return log sum_l w_l."""
-    if isinstance(log_weights, np.ndarray):
-        with np.errstate(invalid="ignore"):
-            return np.logaddexp.reduce(log_weights, axis=-1)
-    return jax.nn.logsumexp(log_weights, axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return largest(log_weights)[..., 0] + _log(total(scaled(log_weights)))
 
 
 def log_mean(log_weights: Any) -> Any:
@@ -23,18 +71,39 @@ def log_mean(log_weights: Any) -> Any:
         >>> float(weights.log_mean(np.log([1.0, 3.0]))) == float(np.log(2.0))
         True
     """
-    return log_sum(log_weights) - np.log(log_weights.shape[-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return largest(log_weights)[..., 0] + _log(total(scaled(log_weights)) / log_weights.shape[-1])
+
+
+def log_increment(log_weights: Any, log_factors: Any) -> Any:
+    """Return log (sum_l w_l v_l / sum_l w_l), by how much log Z grows when w is multiplied by v.
+
+    Not the difference of two logs, of which nothing would be left where both are large.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from steelyard.particles import weights
+        >>> float(weights.log_increment(jnp.full(3, 3e7), jnp.full(3, 0.25)))
+        0.25
+    """
+    w = relative(log_weights)
+    with np.errstate(invalid="ignore"):
+        return log_mean(w + log_factors) - log_mean(w)
+
+
+def _log(x: Any) -> Any:
+    return np.log(x) if isinstance(x, np.ndarray | np.generic) else jnp.log(x)
 
 
 def normalize(log_weights: Any) -> Any:
     """Return w_l / sum w; NaN where every weight is zero."""
-    xp = log_weights.__array_namespace__()
+    w = scaled(log_weights)
     with np.errstate(invalid="ignore"):
-        return xp.exp(log_weights - log_sum(log_weights)[..., None])
+        return w / total(w)[..., None]
 
 
 def effective_sample_size(log_weights: Any) -> Any:
     """Return (sum w)^2 / sum w^2; NaN where every weight is zero."""
-    xp = log_weights.__array_namespace__()
+    w = scaled(log_weights)
     with np.errstate(invalid="ignore"):
-        return xp.exp(2 * log_sum(log_weights) - log_sum(2 * log_weights))
+        return total(w) ** 2 / total(w**2)

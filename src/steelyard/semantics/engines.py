@@ -187,8 +187,7 @@ class Universal:
         return loops.unrolled(self, q, e0, c0)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
-        noise = draw_noise(self._levels.next()(0), method, self._particles)
-        return Noise(np.asarray(noise.uniforms, float), int(noise.rotation))
+        return draw_noise(self._levels.next()(0), method, self._particles).to_uniforms()
 
 
 class Single:

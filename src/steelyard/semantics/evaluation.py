@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -50,13 +49,14 @@ class LevelSummary:
 
     @classmethod
     def of(
-        cls, label: str, before: LogWeights, after: LogWeights, *, ancestors: Any = None, loss: Any = 0.0
+        cls, label: str, log_weight: LogWeights, increment: Any = None, *, ancestors: Any = None, loss: Any = 0.0
     ) -> "LevelSummary":
-        """Summarise a step from weights to weights."""
-        with np.errstate(invalid="ignore"):
-            increment = weights.log_mean(after) - weights.log_mean(before)
-        kept = after.shape[-1] if ancestors is None else resampling.distinct(ancestors)
-        ess, largest = weights.effective_sample_size(after), weights.normalize(after).max(axis=-1)
+        """Summarise a step to these weights, which changed log Z by an increment; not at all, if None."""
+        if increment is None:
+            xp = log_weight.__array_namespace__()
+            increment = xp.where(xp.isfinite(weights.log_mean(log_weight)), 0.0, xp.nan)
+        kept = log_weight.shape[-1] if ancestors is None else resampling.distinct(ancestors)
+        ess, largest = weights.effective_sample_size(log_weight), weights.normalize(log_weight).max(axis=-1)
         return cls(label, increment, ess, largest, kept, loss)
 
 
@@ -190,9 +190,9 @@ class Evaluation:
         key = check_key(key, "Evaluation.resample")
         size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
         noise = resampling.draw_noise(particle_key(scattered(key), 0), method, size)
-        indices = resampling.ancestors(jnp.asarray(self.log_weight), method, noise, size)
         if isinstance(self.log_weight, np.ndarray):
-            indices = np.asarray(indices)
+            noise = noise.to_uniforms()
+        indices = resampling.ancestors(self.log_weight, method, noise, size)
         xp = self.log_weight.__array_namespace__()
         return replace(self.reindex(indices), log_weight=xp.broadcast_to(self.log_z, (size,)), ancestors=indices)
 

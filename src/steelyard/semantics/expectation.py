@@ -69,4 +69,4 @@ def _average(normalized: Any, terms: Any) -> Any:
     w = normalized.reshape(normalized.shape + (1,) * (terms.ndim - 1))
     # A particle of weight zero must not count, even where h is infinite.
     with np.errstate(invalid="ignore"):
-        return xp.sum(xp.where(w == 0, 0.0, w * terms), axis=0)
+        return weights.total(xp.moveaxis(xp.where(w == 0, 0.0, w * terms), 0, -1))

@@ -132,7 +132,8 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     kernel = e1 if is_kernel(q.q) else e1.kernel
     level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2), c0.score)
     loss = 0.0 if objective is None else loss_of(objective, level, describe(q))
-    summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight, w, loss=loss)
+    increment = weights.log_increment(e1.log_weight, v)
+    summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", w, increment, loss=loss)
     return Evaluation(
         e3.values,
         e3.trace,
@@ -164,7 +165,7 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
         enough = weights.effective_sample_size(w1) >= q.threshold * size * (1 - ROUNDING)
         a = xp.where(enough, xp.arange(size), a)
         w2 = xp.where(enough, w1, w2)
-    summary = LevelSummary.of("resample", w1, w2, ancestors=a)
+    summary = LevelSummary.of("resample", w2, ancestors=a)
     return replace(e1.reindex(a), log_weight=w2, levels=(*e1.levels, summary))
 
 

@@ -41,8 +41,7 @@ class Tables(NamedTuple):
     """Scripts as arrays, with an axis of outcomes in front; values of each shape are in a table of their own."""
 
     values: dict[tuple[int, ...], Any]
-    uniforms: Any
-    rotations: Any
+    noise: Noise
 
 
 class Writing(Universal):
@@ -126,7 +125,8 @@ class Reading(Vectorized):
     def noise(self, method: str, log_weights: Any) -> Noise:
         self.skip(1)
         count = RESAMPLERS[method].uniforms(self._particles)
-        return Noise(self._read.uniforms[self.used, :count], self._read.rotations[self.used])
+        uniforms, rotation = jax.tree.map(lambda x: x[self.used], self._read.noise)
+        return Noise(jax.tree.map(lambda x: x[:count], uniforms), rotation)
 
 
 def outcomes(q: Program, args: Any, particles: int, *, most: float = float("inf")) -> list[Outcome] | None:
@@ -183,7 +183,7 @@ def _tables(scripts: list[Script], particles: int) -> Tables:
         for level, noise in script.noise.items():
             uniforms[row, level, : len(noise.uniforms)] = noise.uniforms
             rotations[row, level] = noise.rotation
-    return jax.tree.map(jnp.asarray, Tables(values, uniforms, rotations))
+    return jax.tree.map(jnp.asarray, Tables(values, Noise.from_uniforms(uniforms, rotations)))
 
 
 def _room(numbers: Iterator[int]) -> int:
