@@ -5,20 +5,23 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import stop_gradient
 from jaxtyping import Float
 
 from steelyard.errors import ArgumentError
 from steelyard.maps import dom
 from steelyard.objectives.estimators import (
-    leave_one_out_mean,
+    beyond_others,
     log_joint,
     normalized,
     observes,
+    of_others,
+    outgoing,
     score_term,
     weighted_sum,
     with_gradient_of,
 )
-from steelyard.particles.weights import log_mean, log_sum
+from steelyard.particles.weights import log_mean, mean
 from steelyard.semantics.levels import Level
 
 
@@ -49,9 +52,10 @@ def elbo(level: Level) -> Float[Array, ""]:
         >>> bool(abs(jax.grad(loss)(0.5)) < 0.1)
         True
     """
-    log_weight = level.log_weight
-    signal = (log_weight - leave_one_out_mean(log_weight)) / log_weight.shape[-1]
-    return with_gradient_of(-jnp.mean(log_weight), -jnp.mean(log_weight) - score_term(level.score, signal))
+    bound = mean(level.log_weight)
+    differs = outgoing(level) if level.log_weight.shape[-1] > 1 else level.log_weight
+    signal = beyond_others(differs) / level.log_weight.shape[-1]
+    return with_gradient_of(-bound, -bound - score_term(level.score, signal))
 
 
 def iwae(level: Level) -> Float[Array, ""]:
@@ -143,7 +147,7 @@ def dreg(level: Level) -> Float[Array, ""]:
         raise ArgumentError("dreg: every variable must be reparameterised. Use vimco, or iwae, for discrete variables.")
     if level.kernel is not level.proposal or observes(level.proposal):
         raise ArgumentError("dreg: the proposal must be a primitive program that observes nothing. Use iwae instead.")
-    nu = normalized(level.log_weight)
+    nu = normalized(outgoing(level))
     # The parameters of the densities contribute alike to both; what is left is the path through the values.
     path = level.log_v - (level.fixed.numerator - level.fixed.denominator)
     # Variables of one side only are drawn by one side, and belong to the extended density of the other.
@@ -155,21 +159,21 @@ def dreg(level: Level) -> Float[Array, ""]:
 
 def _importance_weighted(level: Level, baseline: Callable[[Any], Any]) -> Any:
     """-log Z, and its score-function terms with a baseline for each particle, which its own weight must not enter."""
-    log_z = log_mean(level.log_weight)
+    log_z, weight = log_mean(level.log_weight), outgoing(level)
     if level.score is None:
-        return -log_z
-    signal = log_z - (baseline(level.log_weight) if level.log_weight.shape[-1] > 1 else 0.0)
-    return with_gradient_of(-log_z, -log_z - score_term(level.score, signal))
+        return with_gradient_of(-log_z, -log_mean(weight))
+    without = baseline(stop_gradient(weight)) if weight.shape[-1] > 1 else jnp.full_like(weight, -jnp.inf)
+    # Where no other particle has a weight there is nothing to compare with: the baseline is zero.
+    signal = jnp.where(without == -jnp.inf, log_z, log_mean(weight) - without)
+    return with_gradient_of(-log_z, -log_mean(weight) - score_term(level.score, signal))
 
 
 def _log_mean_of_others(log_weight: Any) -> Any:
-    return log_sum(_in_turn(log_weight, -jnp.inf)) - jnp.log(log_weight.shape[-1] - 1)
+    return of_others(jnp.logaddexp, log_weight, -jnp.inf) - jnp.log(log_weight.shape[-1] - 1)
 
 
 def _log_mean_with_geometric_mean(log_weight: Any) -> Any:
-    return log_mean(_in_turn(log_weight, leave_one_out_mean(log_weight)[:, None]))
-
-
-def _in_turn(log_weight: Any, substitute: Any) -> Any:
-    """Return a matrix whose row l has the weights with that of particle l replaced."""
-    return jnp.where(jnp.eye(log_weight.shape[-1], dtype=bool), substitute, log_weight[None, :])
+    size = log_weight.shape[-1]
+    # The geometric mean is zero as soon as one weight is.
+    geometric_mean = of_others(jnp.add, log_weight, 0.0) / (size - 1)
+    return jnp.logaddexp(of_others(jnp.logaddexp, log_weight, -jnp.inf), geometric_mean) - jnp.log(size)

@@ -1,5 +1,6 @@
 """What estimators of gradients are made of."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from steelyard.maps import Domain, dom, log_product
-from steelyard.particles.weights import normalize
+from steelyard.particles.weights import normalize, relative, total
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Level, total_score
 
@@ -76,10 +77,32 @@ def kernel_score(level: Level) -> Any:
     return total_score(None if level.kernel is None else level.kernel.score, level.target.score)
 
 
-def leave_one_out_mean(x: Any) -> Any:
-    """Return for each particle the average over the others; zero for a single particle."""
+def outgoing(level: Level) -> Any:
+    """Return the outgoing log weights w v, up to a constant that all particles share.
+
+    Next to a large log w or log v, such a constant, the sum of both would lose the digits in which particles differ.
+    """
+    return relative(level.log_w) + relative(level.log_v)
+
+
+def beyond_others(x: Any) -> Any:
+    """Return for each particle how far it is from the average of the others; its own number for a single particle."""
     size = x.shape[-1]
-    return (x.sum(-1, keepdims=True) - x) / (size - 1) if size > 1 else jnp.zeros_like(x)
+    if size == 1:
+        return x
+    x = relative(x)
+    return (x - total(x)[..., None] / size) * (size / (size - 1))
+
+
+def of_others(combine: Callable[[Any, Any], Any], x: Any, empty: float) -> Any:
+    """Return for each particle the combination of the numbers of all others, in linear memory.
+
+    From both ends, and not as a difference to the combination of all, of which nothing may be left.
+    """
+    nothing, axis = jnp.full_like(x[..., :1], empty), x.ndim - 1
+    before = jax.lax.associative_scan(combine, x, axis=axis)[..., :-1]
+    after = jax.lax.associative_scan(combine, x, axis=axis, reverse=True)[..., 1:]
+    return combine(jnp.concatenate([nothing, before], -1), jnp.concatenate([after, nothing], -1))
 
 
 def score_term(score: Any, signal: Any) -> Any:

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from steelyard.objectives.estimators import log_joint, normalized, observes, weighted_sum, with_gradient_of
-from steelyard.particles.weights import log_mean
+from steelyard.objectives.estimators import log_joint, normalized, observes, outgoing, weighted_sum, with_gradient_of
+from steelyard.particles.weights import log_increment, log_mean, relative
 from steelyard.semantics.levels import Level
 
 
@@ -35,7 +35,7 @@ def wake_theta(level: Level) -> Float[Array, ""]:
         >>> bool(abs(jax.grad(loss)(0.0) + 0.5) < 0.1)
         True
     """
-    nu = normalized(level.log_weight)
+    nu = normalized(outgoing(level))
     surrogate = -weighted_sum(nu, log_joint(level.fixed.marginal, jnp.zeros_like(nu)))
     return with_gradient_of(-log_mean(level.log_weight), surrogate)
 
@@ -66,10 +66,11 @@ def wake_phi(level: Level) -> Float[Array, ""]:
         >>> bool(abs(jax.grad(loss)(0.5) - 0.5) < 0.1)
         True
     """
-    w1, w2 = normalized(level.log_w), normalized(level.log_weight)
+    w1, w2 = normalized(level.log_w), normalized(outgoing(level))
     proposal = level.fixed.proposal
     surrogate = weighted_sum(w1 - w2 if observes(proposal) else -w2, log_joint(proposal, jnp.zeros_like(w2)))
-    divergence = weighted_sum(w2, level.log_v) - log_mean(level.log_weight) + log_mean(level.log_w)
+    log_v = relative(level.log_v)
+    divergence = weighted_sum(w2, log_v) - log_increment(level.log_w, log_v)
     return with_gradient_of(divergence, surrogate)
 
 
@@ -124,6 +125,9 @@ def apg(level: Level) -> Float[Array, ""]:
         >>> bool(out.loss > 0)
         True
     """
-    w1, w2 = normalized(level.log_w), normalized(level.log_weight)
+    w1, w2 = normalized(level.log_w), normalized(outgoing(level))
     kernel = level.fixed.kernel
-    return wake_theta(level) + weighted_sum(w1 - w2 if observes(kernel) else -w2, log_joint(kernel, jnp.zeros_like(w2)))
+    log_q = log_joint(kernel, jnp.zeros_like(w2))
+    # Both expectations of a constant are the same.
+    difference = weighted_sum(w1 - w2, relative(log_q)) if observes(kernel) else weighted_sum(-w2, log_q)
+    return wake_theta(level) + difference
