@@ -95,7 +95,7 @@ class WeightError(SteelyardError, ArithmeticError):
 
 
 class CheckpointError(SteelyardError, OSError):
-    """A directory holds no checkpoint of this run, or a damaged one; it is left as it is.
+    """A directory holds no checkpoint of this run, or a damaged one; or another run uses it; or it cannot be written.
 
     Example:
         >>> import steelyard as sy

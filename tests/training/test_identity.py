@@ -17,7 +17,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.training.checkpoints import FORMAT, OLDER
-from steelyard.training.identity import digest_of_arrays, digest_of_equations
+from steelyard.training.identity import difference, digest_of_arrays, digest_of_equations
 from tests.training.programs import ARGUMENTS
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +117,14 @@ def test_runs_of_all_kinds_of_models_go_on_in_another_process(tmp_path: Path) ->
     resumed, whole = run("broken", 4, 2), run("whole", 4, 3)
     assert {first for first, _ in whole.values()} == {4} == {first for first, _ in resumed.values()}
     assert resumed == whole
+
+
+def test_what_else_may_have_changed_the_equations_is_named() -> None:
+    now = {"step": "a", "versions": {"jax": "2.0", "optax": "1.0"}}
+    before = {"step": "b", "versions": {"jax": "1.0", "optax": "1.0"}}
+    assert difference(before, now) == f"{STEP}, or what it computes with (jax was 1.0, now 2.0)"
+    assert difference({**before, "step": "a"}, now) == ""
+    assert difference({}, {**now, "arrays": ["x"], "key": [0]}).startswith("key was None, now [0]; the parameters")
 
 
 def equations(f: Any, *args: Any) -> str:

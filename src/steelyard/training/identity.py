@@ -15,6 +15,12 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 # Equations that only call others: what they compute is what these compute.
 CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint"}
 PACKAGES = ("jax", "numpyro", "optax", "equinox")
+WORDS = {
+    "arrays": "the parameters or the optimiser have other shapes",
+    "models": "the models at the start differ",
+    "data": "the data differ",
+    "step": "the program, the objective or the optimizer differs",
+}
 # Where an object is in memory: another place in every process.
 PLACE = re.compile(r" at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{6,}")
 
@@ -49,28 +55,23 @@ def identity(
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return in words how two identities differ; the empty string, if they are the same run."""
     differs = [name for name in now if name != "versions" and before.get(name) != now[name]]
-    found = [f"{name} was {before.get(name)}, now {now[name]}" for name in differs if name in VALUES]
+    found = [f"{name} was {before.get(name)}, now {now[name]}" for name in differs if name not in WORDS]
     if "arrays" in differs:
-        pairs = zip(before["arrays"], now["arrays"], strict=False)
-        first = next((f"{a}, now {b}" for a, b in pairs if a != b), f"{len(before['arrays'])} arrays")
-        found.append(f"the parameters or the optimiser have other shapes ({first})")
+        old = before.get("arrays") or []
+        first = next(
+            (f"{a}, now {b}" for a, b in zip(old, now["arrays"], strict=False) if a != b), f"{len(old)} arrays"
+        )
+        found.append(f"{WORDS['arrays']} ({first})")
     elif "models" in differs:
-        found.append("the models at the start differ")
+        found.append(WORDS["models"])
     if "data" in differs:
-        found.append("the data differ")
+        found.append(WORDS["data"])
     # What is named so far is in the equations as well.
     if "step" in differs and not found:
-        versions = before.get("versions", {}).items()
-        changed = [f"{name} was {old}, now {now['versions'].get(name)}" for name, old in versions]
-        changed = [
-            text for text, (name, old) in zip(changed, versions, strict=True) if old != now["versions"].get(name)
-        ]
-        perhaps = f", or what it computes with ({'; '.join(changed)})" if changed else ""
-        found.append(f"the program, the objective or the optimizer differs{perhaps}")
+        versions = [(name, old, now["versions"].get(name)) for name, old in (before.get("versions") or {}).items()]
+        changed = [f"{name} was {old}, now {new}" for name, old, new in versions if old != new]
+        found.append(WORDS["step"] + (f", or what it computes with ({'; '.join(changed)})" if changed else ""))
     return "; ".join(found)
-
-
-VALUES = ("key", "particles", "batch_size")
 
 
 def digest_of_arrays(tree: Any) -> str:
