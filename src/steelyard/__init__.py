@@ -8,8 +8,10 @@ from steelyard.errors import ArgumentError as ArgumentError
 from steelyard.errors import CheckpointError as CheckpointError
 from steelyard.errors import GrammarError as GrammarError
 from steelyard.errors import LoopStructureError as LoopStructureError
+from steelyard.errors import MeasureError as MeasureError
 from steelyard.errors import ObservedKernelError as ObservedKernelError
 from steelyard.errors import SteelyardError as SteelyardError
+from steelyard.errors import SupportWarning as SupportWarning
 from steelyard.errors import WeightError as WeightError
 from steelyard.language.addresses import previous as previous
 from steelyard.language.combinators import compose as compose

@@ -53,6 +53,38 @@ class AddressError(SteelyardError, ValueError):
     """
 
 
+class MeasureError(SteelyardError, ValueError):
+    """A proposal and its target do not have densities of the same kind, so that their ratio is no weight.
+
+    A density is compared with the mass of a point: the proposal is discrete or a `Delta` and the target continuous, or
+    the other way round.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def guide(s): s.sample("z", dist.Delta(0.3))
+        >>> try:
+        ...     sy.evaluate(sy.propose(model, guide), jax.random.key(0), particles=2)
+        ... except sy.MeasureError as error:
+        ...     print("'z'" in str(error))
+        True
+    """
+
+
+class SupportWarning(UserWarning):
+    """A proposal never reaches a part of its target, so that log Z and expectations leave this part out.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy, warnings
+        >>> def model(s): s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def guide(s): s.sample("z", dist.HalfNormal(1.0))
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
+        ...     out = sy.evaluate(sy.propose(model, guide), jax.random.key(0), particles=2)
+        >>> caught[0].category is sy.SupportWarning
+        True
+    """
+
+
 class ObservedKernelError(SteelyardError, ValueError):
     """The kernel of an `extend` holds an observed variable or a factor.
 

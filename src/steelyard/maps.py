@@ -4,7 +4,7 @@ An address may be present in some particles and absent in others, so a domain is
 the Python constant `True` is the ordinary case and costs nothing: no array is made for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -83,6 +83,19 @@ class _Later:
         return take(self.values, index)
 
 
+@dataclass(frozen=True, eq=False)
+class _Unseen:
+    """Facts that travel with a map and are none of its structure: JAX takes any two for the same."""
+
+    facts: Mapping[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unseen)
+
+    def __hash__(self) -> int:
+        return hash(_Unseen)
+
+
 class Domain(dict[str, Mask]):
     """A set of addresses for each particle: the mask of those that contain an address."""
 
@@ -102,11 +115,13 @@ def _domain(masks: Mapping[str, Mask]) -> Domain:
 class Map(Mapping[str, T], Generic[T]):
     """What each particle holds at each address. Reads like a dictionary.
 
-    `masks` has an entry for every address that some particle may lack.
+    `masks` has an entry for every address that some particle may lack. `origins` has what is known of the distribution
+    that the value at an address is from, if anything is: a constant, for all particles.
     """
 
     values_at: Mapping[str, T] = field(default_factory=dict)
     masks: Mapping[str, Mask] = field(default_factory=dict)
+    origins: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, address: str) -> T:
         return self._now(address, {})
@@ -141,7 +156,9 @@ class Map(Mapping[str, T], Generic[T]):
 
     def rename(self, new: Callable[[str], str]) -> "Map[T]":
         """Return the same map under other addresses."""
-        return Map({new(a): v for a, v in self.values_at.items()}, {new(a): m for a, m in self.masks.items()})
+        origins = {new(a): self.origins.get(a) for a in self.values_at}
+        masks = {new(a): m for a, m in self.masks.items()}
+        return Map({new(a): v for a, v in self.values_at.items()}, masks, origins)
 
     def reindex(self, ancestors: Any) -> "Map[T]":
         """Return the map in which particle l holds what particle `ancestors[l]` held."""
@@ -151,12 +168,12 @@ class Map(Mapping[str, T], Generic[T]):
             return _Later(value.values, (*value.history, ancestors)) if known else _Later(value, (ancestors,))
 
         values: dict[str, Any] = {a: later(v) for a, v in self.values_at.items()}
-        return Map(values, take(dict(self.masks), ancestors))
+        return Map(values, take(dict(self.masks), ancestors), self.origins)
 
     def of_particle(self, index: int) -> "Map[T]":
         """Return what one particle holds, where values and masks are concrete."""
         held = [a for a in self if a not in self.masks or np.asarray(self.masks[a])[index]]
-        return Map({a: jax.tree.map(lambda x: x[index], self[a]) for a in held})
+        return Map({a: jax.tree.map(lambda x: x[index], self[a]) for a in held}, {}, self.origins)
 
     def __or__(self, other: "Map[T]") -> "Map[T]":
         """Return the union, the paper's circled plus; the caller has seen to it that the domains are disjoint."""
@@ -168,12 +185,13 @@ class Map(Mapping[str, T], Generic[T]):
             masks.pop(a, None)
             if mask is not True:
                 masks[a] = mask
-        return Map(values_at, masks)
+        return Map(values_at, masks, common_origins([self, other]))
 
     def restrict(self, domain: Domain) -> "Map[T]":
         """Return the part of the map that lies in a domain."""
         inside = dom(self) & domain
-        return Map({a: self.values_at[a] for a in inside}, {a: m for a, m in inside.items() if m is not True})
+        masks = {a: m for a, m in inside.items() if m is not True}
+        return Map({a: self.values_at[a] for a in inside}, masks, self.origins)
 
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
         # In order of addresses, so that maps with the same domain have the same structure.
@@ -181,15 +199,16 @@ class Map(Mapping[str, T], Generic[T]):
         composed: dict[Any, Any] = {}
         values = [(jax.tree_util.DictKey(a), self._now(a, composed)) for a in names]
         masks = [(jax.tree_util.GetAttrKey(f"present({a})"), self.masks[a]) for a in masked]
-        return values + masks, (names, masked)
+        return values + masks, (names, masked, _Unseen(self.origins))
 
     @classmethod
     def tree_unflatten(cls, addresses: Any, children: Any) -> "Map[T]":
-        names, masked = addresses
+        names, masked, origins = addresses
         children = list(children)
         return cls(
             dict(zip(names, children[: len(names)], strict=True)),
             dict(zip(masked, children[len(names) :], strict=True)),
+            origins.facts,
         )
 
 
@@ -202,6 +221,16 @@ def dom(m: Map[Any]) -> Domain:
         {'z': True}
     """
     return Domain({a: m.present(a) for a in m})
+
+
+def common_origins(maps: Sequence[Map[Any]]) -> dict[str, Any]:
+    """Return the origins of the values of maps for different particles; None, where they differ."""
+    found: dict[str, Any] = {}
+    for m in maps:
+        for a in m.values_at:
+            origin = m.origins.get(a)
+            found[a] = origin if found.get(a, origin) == origin else None
+    return found
 
 
 def log_product(log_density: Map[Any], over: Domain, one: Any) -> Any:

@@ -93,14 +93,6 @@ def test_observed_numbers_of_any_kind_with_bounds_that_were_sampled(x: Any) -> N
     np.testing.assert_allclose(out.log_weight, -np.log(4.0 - np.asarray(out.trace["low"])), rtol=1e-5)
 
 
-def test_an_observed_number_for_a_batch() -> None:
-    def model(s: sy.State) -> None:
-        s.observe("x", dist.Uniform(jnp.zeros(3), jnp.array([1.0, 2.0, 4.0])), 0.5)
-        s.observe("y", dist.Binomial(jnp.array([2, 3]), 0.5), np.array([1, 2]))
-
-    assert run(model, particles=2).log_weight.tolist() == pytest.approx([np.log(0.5 * 3 / 8 / 8)] * 2, rel=1e-5)
-
-
 @dataclass(frozen=True)
 class Exponential:
     """The least that a distribution must have."""

@@ -1,32 +1,42 @@
-"""What steelyard asks of a distribution: the log density of one particle's value."""
+"""What steelyard asks of a distribution, and one draw from it. Its density is in `language/densities.py`."""
 
 import inspect
-from contextlib import nullcontext
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro import validation_enabled
-from numpyro.distributions import constraints
+import numpyro.distributions as dist
 
 from steelyard.errors import AddressError, ArgumentError
+from steelyard.language import supports
 from steelyard.types import Distribution, Key, stop_gradient
 
-# Supports that are checked one number at a time. The others (simplex, covariances, ...) hold only up to rounding,
-# so that checking them would reject good draws.
-_ELEMENTWISE = (
-    constraints.greater_than,
-    constraints.less_than,
-    constraints.interval,
-    constraints.integer_greater_than,
-    constraints.integer_interval,
-    type(constraints.boolean),
+# Their density is that of the distribution inside, entry by entry.
+WRAPPERS = dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution
+# Their density is made of densities of others at the same value, some of which may be outside of the support of one.
+# A release of NumPyro need not have all of them.
+_COMPOUNDS = tuple(
+    getattr(dist, name)
+    for name in (
+        "MixtureGeneral",
+        "MixtureSameFamily",
+        "FoldedDistribution",
+        "ZeroInflatedProbs",
+        "HurdleProbs",
+        "IntervalCensoredDistribution",
+    )
+    if hasattr(dist, name)
 )
-_REAL = type(constraints.real)
 
 
 def check_distribution(distribution: Any, address: str, place: str) -> None:
     """Raise `ArgumentError` unless this is a distribution."""
+    if isinstance(distribution, type):
+        raise ArgumentError(
+            f"{place}: {address!r} was given the class {distribution.__name__} where a distribution belongs. "
+            f"Call it with its parameters: {distribution.__name__}(...)."
+        )
     if not isinstance(distribution, Distribution):
         raise ArgumentError(
             f"{place}: {address!r} was given {distribution!r} where a distribution belongs. "
@@ -39,7 +49,47 @@ def sample(distribution: Distribution, key: Key) -> Any:
     """Draw one value."""
     if "seed" in inspect.signature(distribution.sample).parameters:
         return distribution.sample(seed=key)
-    return distribution.sample(key)
+    return settled(distribution, distribution.sample(key))
+
+
+def settled(distribution: Any, value: Any) -> Any:
+    """Return a draw, put back where the distribution has a density if rounding took it elsewhere."""
+    support = support_of(distribution)
+    if is_compound(distribution) and (jax.tree.leaves(support) or _has_atom(distribution)):
+        # The bounds that a compound announces may be those of one part, and zero may be meant.
+        return value
+    if isinstance(distribution, WRAPPERS):
+        return settled(distribution.base_dist, value)
+    if only_transforms(distribution) and not is_unbounded(distribution.base_dist):
+        return _settled_before(distribution, supports.put_inside(support, value))
+    if supports.is_everything(support):
+        return value
+    # The Jacobian of a reciprocal is computed from a square.
+    transforms = getattr(distribution, "transforms", ())
+    squares = any(isinstance(t, dist.transforms.PowerTransform) for t in transforms)
+    return supports.put_inside(support, value, squares=squares)
+
+
+def _settled_before(distribution: Any, value: Any) -> Any:
+    """Return a draw of a transformed distribution that is in the support of the one before the transformation."""
+    if any(t.domain.event_dim or t.codomain.event_dim for t in distribution.transforms):
+        return value
+    step = 2 * jnp.finfo(value.dtype).eps * jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny)
+
+    def before(y: Any) -> Any:
+        for t in reversed(distribution.transforms):
+            y = t.inv(y)
+        return y
+
+    def is_settled(y: Any) -> Any:
+        return settled(distribution.base_dist, before(y)) == before(y)
+
+    middle = supports.feasible(support_of(distribution.base_dist), before(value))
+    for t in distribution.transforms:
+        middle = t(middle)
+    # Neighbours count, because the inverse is rounded as well.
+    fine = is_settled(value) & is_settled(value + step) & is_settled(value - step)
+    return jnp.where(fine, value, value + 2 * jnp.sign(middle - value) * step)
 
 
 def is_reparameterized(distribution: Any) -> bool:
@@ -49,59 +99,88 @@ def is_reparameterized(distribution: Any) -> bool:
     return "FULLY_REPARAMETERIZED" in repr(getattr(distribution, "reparameterization_type", None))
 
 
-def log_prob(distribution: Distribution, value: Any) -> Any:
-    """Return the log density of a value that this distribution drew: the sum of all that `log_prob` returns."""
-    with validation_enabled(False):
-        return _total(distribution.log_prob(value))
+def is_unbounded(distribution: Any) -> bool:
+    """Tell whether no value is outside of the support of a distribution, as far as is known."""
+    if isinstance(distribution, WRAPPERS) or is_compound(distribution) or only_transforms(distribution):
+        parts = getattr(distribution, "component_distributions", None)
+        parts = parts or [getattr(distribution, "component_distribution", None) or distribution.base_dist]
+        if not all(map(is_unbounded, parts)):
+            return False
+    return supports.is_everything(support_of(distribution))
 
 
-def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
-    """Return the log density of a value from elsewhere: -inf outside of the support.
-
-    NumPyro's `log_prob` takes it for granted that the value is in the support: Uniform(0, 1) gives 2.0 density one.
-    """
-    support = _base(distribution)
-    if isinstance(support, _REAL):
-        return log_prob(distribution, value)
-    if not isinstance(support, _ELEMENTWISE):
-        return _total(distribution.log_prob(value))
-    shape = getattr(distribution, "batch_shape", ()) + getattr(distribution, "event_shape", ())
-    value = jnp.asarray(value)
-    value = jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, shape))
-    inside = jnp.all(jnp.asarray(support(value)))
-    # The density is taken at a point of the support, else a NaN outside of it would poison the gradient.
-    feasible = jnp.where(inside, value, support.feasible_like(value))
-    return jnp.where(inside, log_prob(distribution, feasible), -jnp.inf)
+def support_of(distribution: Any) -> Any:
+    """Return the support of a distribution, for one of its numbers if they are independent; None, if not known."""
+    return supports.of_numbers(getattr(distribution, "support", None))
 
 
-def check_shape(distribution: Distribution, value: Any, address: str, place: str) -> None:
-    """Raise `AddressError` if a value from elsewhere does not have the shape of the distribution's draws."""
-    batch = getattr(distribution, "batch_shape", None)
-    event = getattr(distribution, "event_shape", None)
-    if not isinstance(batch, tuple) or not isinstance(event, tuple):
-        return
-    if np.shape(value) != batch + event:
+def has_method(distribution: Any, name: str, *classes: Any) -> bool:
+    """Tell whether a method of a distribution is that of one of these classes, and nobody overrode it."""
+    function = getattr(getattr(distribution, name, None), "__func__", None)
+    return any(function is getattr(c, name) for c in classes)
+
+
+def is_compound(distribution: Any) -> bool:
+    """Tell whether a density is made of densities of others at the same value."""
+    return isinstance(distribution, _COMPOUNDS)
+
+
+def _has_atom(distribution: Any) -> bool:
+    return isinstance(distribution, getattr(dist, "HurdleProbs", ()))
+
+
+def only_transforms(distribution: Any) -> bool:
+    """Tell whether a distribution announces the values of its last transform, not those of the distribution before."""
+    transformed = dist.TransformedDistribution
+    return isinstance(distribution, transformed) and type(distribution).support is transformed.support
+
+
+def _shapes(distribution: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the batch and the event shape of a distribution that has them, as NumPyro's do."""
+    batch, event = (getattr(distribution, name, None) for name in ("batch_shape", "event_shape"))
+    return (batch, event) if isinstance(batch, tuple) and isinstance(event, tuple) else None
+
+
+def check_proposed(distribution: Distribution, value: Any, address: str, place: str) -> Any:
+    """Return a value from elsewhere; raise `AddressError` unless it has the shape of the distribution's draws."""
+    if (shapes := _shapes(distribution)) is None:
+        return value
+    value, shape = _array(value), sum(shapes, ())
+    if np.shape(value) != shape:
         raise AddressError(
             f"{place}: the value proposed at {address!r} has shape {np.shape(value)}, "
-            f"but the distribution there has shape {batch + event} for one particle. "
+            f"but the distribution there has shape {shape} for one particle. "
             f"Make the two programs agree on {address!r}, or rename one of them."
         )
+    return value
+
+
+def check_observed(distribution: Distribution, value: Any, address: str, place: str) -> Any:
+    """Return an observed value; raise `AddressError` unless each of its numbers has one distribution.
+
+    It has the shape of a draw or, where the distribution is that of one event, any number of axes in front of it.
+    Nothing broadcasts: three numbers in a column at three distributions in a row would count nine times.
+    """
+    if (shapes := _shapes(distribution)) is None:
+        return value
+    value, (batch, event) = _array(value), shapes
+    shape = np.shape(value)
+    if shape == batch + event or not batch and shape[len(shape) - len(event) :] == event:
+        return value
+    if batch and shape[len(shape) - len(batch + event) :] == batch + event:
+        remedy = f"If each row is one observation of all of them, use .to_event({len(batch)})"
+    else:
+        remedy = "Bring the value to that shape with jnp.reshape or jnp.broadcast_to, or the distribution to that of it"
+    raise AddressError(
+        f"{place}: the value observed at {address!r} has shape {shape}, but the distribution there has batch shape "
+        f"{batch} and event shape {event}: one value has shape {batch + event}. {remedy}."
+    )
+
+
+def _array(value: Any) -> Any:
+    return jnp.asarray(value) if isinstance(value, list | tuple) else value
 
 
 def without_gradient(distribution: Any) -> Any:
     """Return the distribution with its parameters under `stop_gradient`."""
-    # A copy that JAX makes keeps NumPyro's checks for good, even where this module does without them.
-    with validation_enabled(False) if isinstance(_base(distribution), _REAL) else nullcontext():
-        return stop_gradient(distribution)
-
-
-def _total(density: Any) -> Any:
-    return density if np.ndim(density) == 0 else density.sum()
-
-
-def _base(distribution: Any) -> Any:
-    """Return the support of a distribution, for one of its numbers if they are independent."""
-    support = getattr(distribution, "support", None)
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support
+    return stop_gradient(distribution)

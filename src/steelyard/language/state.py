@@ -11,15 +11,16 @@ from jaxtyping import Array, Bool, Float
 
 from steelyard.errors import AddressError, ArgumentError, SteelyardError
 from steelyard.language.addresses import check_address
+from steelyard.language.densities import log_prob, log_prob_anywhere
 from steelyard.language.distributions import (
     check_distribution,
-    check_shape,
+    check_observed,
+    check_proposed,
     is_reparameterized,
-    log_prob,
-    log_prob_anywhere,
     sample,
     without_gradient,
 )
+from steelyard.language.origins import Origin, origin_of
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient
@@ -58,6 +59,7 @@ class State:
         self._trace: dict[str, Any] = {}
         self._log_density: dict[str, Any] = {}
         self._masks: dict[str, Mask] = {}
+        self._origins: dict[str, Origin | None] = {}
 
     def sample(self, address: str, distribution: Distribution | Any) -> Any:
         """Sample an unobserved variable, or reuse the value that was proposed for it.
@@ -71,21 +73,26 @@ class State:
 
         Raises:
             AddressError: the address was used before in this program, or the proposed value has another shape.
+            ArgumentError: no value was proposed, and the distribution cannot be drawn from.
         """
         self._enter(address, distribution)
         self._site += 1
         present, reused = self._present, self._given.present(address)
         if present is False:
-            return _placeholder(distribution)
+            return self._drawn(address, distribution, lambda: _placeholder(distribution))
         scored = self._detached or not is_reparameterized(distribution)
-        value = None if reused is True else stop_gradient(self._draw(self._site, address, distribution), scored)
+        value = None
+        if reused is not True:
+            drawn = self._drawn(address, distribution, lambda: self._draw(self._site, address, distribution))
+            value = stop_gradient(drawn, scored)
         if reused is not False:
-            proposed = self._given[address]
-            check_shape(distribution, proposed, address, self._place)
+            proposed = check_proposed(distribution, self._given[address], address, self._place)
             value = proposed if reused is True else select(reused, proposed, value)
         if present is not True:
-            value = select(present, value, _placeholder(distribution))
+            placeholder = self._drawn(address, distribution, lambda: _placeholder(distribution))
+            value = select(present, value, placeholder)
         self._trace[address] = value
+        self._origins[address] = origin_of(distribution)
         density = log_prob if reused is False else log_prob_anywhere
         log_density = density(distribution if scored else self._landing(distribution, address), value)
         self._record(address, log_density)
@@ -99,15 +106,17 @@ class State:
         Args:
             address: the name of the variable, used once in a program.
             distribution: anything with `log_prob(value)`.
-            value: what was observed.
+            value: what was observed: of the shape of a draw or, if the distribution is that of one event, with any
+                axes of data in front. A list becomes an array.
 
         Returns:
             The value.
 
         Raises:
-            AddressError: the address was used before in this program.
+            AddressError: the address was used before in this program, or the value has another shape.
         """
         self._enter(address, distribution)
+        value = check_observed(distribution, value, address, self._place)
         if self._present is not False:
             self._record(address, log_prob_anywhere(distribution, value))
         return value
@@ -188,6 +197,16 @@ class State:
         if self._present is not True:
             self._masks[address] = self._present
 
+    def _drawn(self, address: str, distribution: Any, draw: Callable[[], Any]) -> Any:
+        try:
+            return draw()
+        except NotImplementedError as error:
+            raise ArgumentError(
+                f"{self._place}: {address!r} has the distribution {type(distribution).__name__}, which cannot be drawn "
+                f"from. Propose a value for it: propose({self._place}, guide), where guide samples {address!r} from "
+                f"another distribution."
+            ) from error
+
     def _landing(self, distribution: Any, address: str) -> Any:
         """Return the distribution that the density is evaluated with."""
         if not self._sticks:
@@ -204,7 +223,7 @@ class State:
 
     def _maps(self) -> tuple[Map[Any], Map[Any]]:
         masks = self._masks
-        trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace})
+        trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace}, self._origins)
         return trace, Map(self._log_density, masks)
 
 

@@ -40,8 +40,8 @@ def check(q: Programmable, *args: Any) -> Remarks:
 
     It tells which variables a target samples from its prior because the proposal lacks them (`missing`), which a
     proposal samples for nothing (`superfluous`), pairs of the two that look like a slip in spelling (`spelling`),
-    proposed variables that the target observes (`observed`), and kernels that never read what they are given
-    (`unread`).
+    proposed variables that the target observes (`observed`), proposals that never reach a part of the target
+    (`support`), and kernels that never read what they are given (`unread`).
 
     Args:
         q: a program for the vectorized engine.
@@ -78,6 +78,9 @@ class _Inspector(Vectorized):
         self._last[id(q)] = e
         if isinstance(q, Propose) and tau0 is None:
             self._remarks += _compare(q, self._last[id(q.p)], self._last[id(q.q)])
+
+    def remark(self, kind: str, place: str, message: str) -> None:
+        self._remarks.append(Remark(kind, place, message))
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         result = super().primitive(f, c0, tau0)

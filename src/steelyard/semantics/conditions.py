@@ -4,10 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from steelyard.errors import AddressError, ArgumentError, GrammarError, LoopStructureError, ObservedKernelError
+from steelyard.errors import (
+    AddressError,
+    ArgumentError,
+    GrammarError,
+    LoopStructureError,
+    MeasureError,
+    ObservedKernelError,
+)
 from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.origins import KINDS
 from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, Scan, describe, subprograms
-from steelyard.maps import Domain, Map
+from steelyard.maps import Domain, Map, dom
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 
@@ -56,6 +64,36 @@ def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:
             f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
             f"only sample, else the target would not be its marginal. Observe it in the target program instead."
         )
+
+
+def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose) -> list[str]:
+    """Compare what is known of the distributions of proposed values: the one condition that is the user's.
+
+    Returns:
+        What to say of each variable that the target has where the proposal never is.
+
+    Raises:
+        MeasureError: a density would be divided by a mass, or a mass by a density.
+    """
+    misses = []
+    for a in _overlap(dom(tau1) & dom(tau2)):
+        origin, own = tau1.origins.get(a), tau2.origins.get(a)
+        if origin is None or own is None:
+            continue
+        if not origin.is_comparable(own):
+            raise MeasureError(
+                f"{describe(q)}: {a!r} is proposed from {origin.name}, which {KINDS[origin.kind]}, but in the target "
+                f"it is from {own.name}, which {KINDS[own.kind]}. A density and a mass cannot be compared. Propose "
+                f"{a!r} from a distribution of the target's kind; for the density at a point use log_density."
+            )
+        if origin.surely_misses(own):
+            ours = "one point" if origin.kind == "point" else origin.region
+            misses.append(
+                f"{a!r} is proposed from {origin.name} ({ours}), but the target, {own.name} ({own.region}), goes "
+                f"further. What is never proposed is missing in log Z and in expectations. Propose {a!r} from a "
+                f"distribution that reaches all of it, or bound the target."
+            )
+    return misses
 
 
 def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bool) -> None:

@@ -58,14 +58,15 @@ class Equations:
             result = run(f, c0.with_varying(own).tree, _never, Map(values), concrete=False)
             leaves, structure = jax.tree.flatten(result.value)
             shared = [not is_traced(x) or any(x is y for y in c0.leaves) for x in leaves]
-            seen.append((structure, [x if stays else None for x, stays in zip(leaves, shared, strict=True)]))
+            constant = [x if stays else None for x, stays in zip(leaves, shared, strict=True)]
+            seen.append((structure, constant, result.trace.origins))
             varying = [x for x, stays in zip(leaves, shared, strict=True) if not stays]
             return dict(result.log_density), (varying, dict(result.trace))
 
         self._c0 = c0
         self._closed, (densities, self._others) = jax.make_jaxpr(program, return_shape=True)(values, own)
         # Of the value: its structure, and the leaves that particles share, with None for the others.
-        self._structure, self._shared = seen[-1]
+        self._structure, self._shared, self._origins = seen[-1]
         self._variables = tuple(values)
         self._densities = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
         inputs = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
@@ -84,7 +85,7 @@ class Equations:
             varying, trace = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
             rest = iter(varying)
             value = [next(rest) if x is None else x for x in self._shared]
-            return jax.tree.unflatten(self._structure, value), (Map(trace), Map(densities))
+            return jax.tree.unflatten(self._structure, value), (Map(trace, {}, self._origins), Map(densities))
 
         return one
 

@@ -52,6 +52,10 @@ class Engine(Protocol):
         """Evaluate the steps of a scan, from the evaluation of the program that it begins with."""
         ...
 
+    def remark(self, kind: str, place: str, message: str) -> None:
+        """Tell the user what is allowed, but leads to results that are seldom meant."""
+        ...
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         """Draw what a resampler needs."""
         ...

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from warnings import warn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.errors import SupportWarning
 from steelyard.language.programs import Primitive, Program, Propose, Scan
 from steelyard.language.state import Draw, Run, run
-from steelyard.maps import Domain, Map, dom
+from steelyard.maps import Domain, Map, common_origins, dom
 from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import judgement, loops
@@ -149,6 +151,9 @@ class Vectorized:
         """Count levels from another number."""
         return self._levels.counting(start)
 
+    def remark(self, kind: str, place: str, message: str) -> None:
+        warn(f"{place}: {message}", SupportWarning, stacklevel=2)
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next()(0), method, self._particles)
 
@@ -186,6 +191,9 @@ class Universal:
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
 
+    def remark(self, kind: str, place: str, message: str) -> None:
+        warn(f"{place}: {message}", SupportWarning, stacklevel=2)
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next()(0), method, self._particles).to_uniforms()
 
@@ -216,6 +224,9 @@ class Single:
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         raise TypeError("a target program has no loop")
 
+    def remark(self, kind: str, place: str, message: str) -> None:
+        """Nothing is proposed at a given trace."""
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
 
@@ -232,7 +243,7 @@ def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:
     addresses = dict.fromkeys(a for m in maps for a in m)
     masks = {a: np.array([a in m for m in maps]) for a in addresses}
     columns = {a: _array([m[a] if a in m else absent for m in maps], dtype) for a in addresses}
-    return Map(columns, {a: m for a, m in masks.items() if not m.all()})
+    return Map(columns, {a: m for a, m in masks.items() if not m.all()}, common_origins(maps))
 
 
 def _array(items: list[Any], dtype: type) -> np.ndarray:

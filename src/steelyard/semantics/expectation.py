@@ -25,7 +25,7 @@ def expectation(h: Callable[[Map[Any]], Any], trace: Map[Any], log_weight: LogWe
     sometimes = frozenset(a for a in trace if a not in given and not _everywhere(trace.present(a)))
 
     def of_one(particle: Map[Any]) -> Any:
-        return h(_Guarded(particle.values_at, particle.masks, sometimes) if sometimes else particle)
+        return h(_Guarded(particle.values_at, particle.masks, particle.origins, sometimes) if sometimes else particle)
 
     if isinstance(log_weight, np.ndarray):
         index = np.arange(log_weight.size) if held is True else np.flatnonzero(held)

@@ -133,6 +133,9 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     resamples = after.ancestors is not None
     # What one step drops is missing from then on.
     carried = replace(_alike(carried, after.evaluation, engine.one), partial=after.evaluation.partial)
+    # From the second step on values are from the distributions of the step.
+    trace = replace(carried.trace, origins=after.evaluation.trace.origins)
+    carried = replace(carried, trace=trace)
     _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
     once = _Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()

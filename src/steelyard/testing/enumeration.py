@@ -110,6 +110,9 @@ class Enumerating:
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
 
+    def remark(self, kind: str, place: str, message: str) -> None:
+        """What a proposal misses shows in the outcomes."""
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         return self.choose(lambda: list(every_noise(method, normalize(log_weights))))
 
