@@ -9,6 +9,9 @@ import numpy as np
 from steelyard.errors import ArgumentError
 from steelyard.types import Key
 
+# Indices are integers of 32 bits.
+MOST = 2**31 - 1
+
 
 def check_key(key: Any, place: str) -> Key:
     """Return one key; words of `jax.random.PRNGKey` become the key that they are.
@@ -36,6 +39,8 @@ def check_count(count: Any, place: str, name: str = "particles", *, least: int =
         ArgumentError: this is something else, or less than `least`.
     """
     if isinstance(count, int | np.integer) and not isinstance(count, bool) and count >= least:
+        if count > MOST:
+            raise ArgumentError(f"{place}: {name} is at most 2^31 - 1, got {count:,}.")
         return int(count)
     kind = "a positive number" if least == 1 else f"a number of at least {least}"
     raise ArgumentError(f"{place}: {name} is {kind}, known before running and whole, got {count!r}.")

@@ -1,5 +1,7 @@
 """The checks of proper weighting find what is wrong, and pass what is right."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +64,47 @@ def test_the_tolerance_is_what_it_says() -> None:
         sy.testing.assert_properly_weighted(q, particles=1)
 
 
+SIZES = [-2000.0, -46.0, -23.0, 0.0, 23.0, 400.0, 3000.0]
+
+
+def scaled(log_size: float) -> Any:
+    def program(s: sy.State) -> None:
+        model(s)
+        s.factor("size", log_size)
+
+    return program
+
+
+@pytest.mark.parametrize("log_size", SIZES)
+def test_densities_of_any_size_pass_where_they_are_right(log_size: float) -> None:
+    for q in (scaled(log_size), sy.resample(sy.propose(scaled(log_size), guide))):
+        sy.testing.assert_properly_weighted(q, particles=2)
+
+
+@pytest.mark.parametrize("log_size", SIZES)
+def test_densities_of_any_size_are_found_where_they_are_wrong(log_size: float) -> None:
+    def never(s: sy.State) -> None:
+        s.sample("z", dist.Categorical(jnp.array([1.0])))
+
+    with pytest.raises(AssertionError, match=r"trace \{'z': 1\}: E\[w 1\] = 0, density"):
+        sy.testing.assert_properly_weighted(sy.propose(scaled(log_size), never), particles=1)
+
+
+def test_a_density_of_zero_everywhere() -> None:
+    nothing = scaled(-np.inf)
+    sy.testing.assert_properly_weighted(sy.propose(nothing, guide), particles=2)
+    calls: list[int] = []
+
+    def sometimes(s: sy.State) -> None:
+        calls.append(1)
+        s.sample("z", dist.Bernoulli(0.3))
+        # Impossible where the density is asked for, and possible when it is run.
+        s.factor("f", -np.inf if len(calls) <= 2 else 0.0)
+
+    with pytest.raises(AssertionError, match=r"density 0"):
+        sy.testing.assert_properly_weighted(sometimes, particles=1)
+
+
 def gaussian(s: sy.State, x: jax.Array) -> None:
     s.observe("x", dist.Normal(s.sample("z", dist.Normal(0.5, 1.0)), 1.0), x)
 
@@ -104,3 +147,22 @@ def test_an_estimate_without_variance_is_judged_up_to_rounding(log_z: float) -> 
     assert abs(evidence.z_score) < 4
     with pytest.raises(AssertionError):
         sy.testing.check_evidence(constant, log_z + 0.001, key=KEY, particles=3)
+
+
+def test_evidence_beyond_single_precision_asks_for_more_digits() -> None:
+    def much_data(s: sy.State) -> None:
+        s.factor("data", -1e6)
+        gaussian(s, jnp.asarray(1.5))
+
+    with pytest.raises(AssertionError, match=r"log Z = -1e\+06 is known to 0\.48 at best in float32\. .*enable_x64"):
+        sy.testing.check_evidence(much_data, EXACT - 1e6, key=KEY, particles=500)
+    with jax.enable_x64(True):
+        sy.testing.check_evidence(much_data, EXACT - 1e6, key=KEY, particles=500)
+        with pytest.raises(AssertionError, match="standard errors"):
+            sy.testing.check_evidence(much_data, EXACT - 1e6 + np.log(1.1), key=KEY, particles=500)
+
+
+def test_evidence_that_is_off_by_more_than_a_float_holds() -> None:
+    for log_z, error in ((2000.0, AssertionError), (-2000.0, AssertionError), (-np.inf, sy.ArgumentError)):
+        with pytest.raises(error):
+            sy.testing.check_evidence(gaussian, log_z, 1.5, key=KEY, particles=10, runs=10)

@@ -4,13 +4,14 @@ The steps are a sequence of programs, each with addresses of its own, whose trac
 that makes them of data: then they are one `scan`, which keeps only the newest state and what it is asked to keep.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from steelyard import objectives
 from steelyard.errors import ArgumentError
 from steelyard.language.combinators import compose, move, propose, resample, scan
-from steelyard.language.programs import Program, Programmable, program
+from steelyard.language.programs import Program, Programmable, Propose, Resample, is_kernel, program
 from steelyard.language.variants import detach
 
 Steps: TypeAlias = Sequence[Programmable] | Callable[[Any], Programmable]
@@ -85,7 +86,8 @@ def vsmc(
         steps: a program for each step, or a function that makes them, as for `smc`.
         proposals: for each step a program that proposes its unobserved variables, or a function.
         over: what the functions are called with.
-        initial: with functions, the program before the first step.
+        initial: with functions, the program before the first step; what it observes is a part of the loss. One that
+            is neither a callable, nor a propose, nor a resample of these brings its own objectives.
         keep: with functions, the variables to record.
         **options: `method` of `resample`.
 
@@ -106,8 +108,7 @@ def vsmc(
         >>> bool(out.loss == -out.log_z)
         True
     """
-    if options.get("threshold") is not None:
-        raise ArgumentError("vsmc resamples at every step: its objective is the bound only then. Leave threshold out.")
+    _check_trained("vsmc", proposals, options)
     return _filter(steps, proposals, _bound, over, initial, keep, **options)
 
 
@@ -122,19 +123,21 @@ def nasmc(
 ) -> Program:
     """Neural adaptive sequential Monte Carlo: a guided filter, trained with wake updates at every step.
 
+    Particles are resampled at every step: an update weighs them by their step alone.
+
     Args:
         steps: a program for each step, or a function that makes them, as for `smc`.
         proposals: for each step a program that proposes its unobserved variables, or a function.
         over: what the functions are called with.
-        initial: with functions, the program before the first step.
+        initial: with functions, the program before the first step, as for `vsmc`.
         keep: with functions, the variables to record.
-        **options: `method` and `threshold` of `resample`.
+        **options: `method` of `resample`.
 
     Returns:
         An inference program with the objective `rws` at every step.
 
     Raises:
-        ArgumentError: there is not one proposal for each step.
+        ArgumentError: there is not one proposal for each step, or a threshold is given.
 
     References:
         Gu, Ghahramani and Turner (2015).
@@ -147,6 +150,7 @@ def nasmc(
         >>> len(out.levels)
         1
     """
+    _check_trained("nasmc", proposals, options)
     return _filter(steps, proposals, _wake, over, initial, keep, **options)
 
 
@@ -160,6 +164,27 @@ def _bound(p: Programmable, g: Programmable) -> Program:
 
 def _wake(p: Programmable, g: Programmable) -> Program:
     return propose(p, detach(g), objective=objectives.rws)
+
+
+def _proposed(initial: Program, guided: Callable[[Programmable, Programmable], Program]) -> Program:
+    """Return the program before the first step as a step of its own, with the objective of a step unless it has one."""
+    match initial:
+        case Propose(p, q, None):
+            return guided(p, q)
+        case Resample():
+            return replace(initial, q=_proposed(initial.q, guided))
+        case _:
+            # Proposed by itself: its weight is what it observes.
+            return guided(initial, initial) if is_kernel(initial) else initial
+
+
+def _check_trained(name: str, proposals: Any, options: Mapping[str, Any]) -> None:
+    if proposals is None:
+        raise ArgumentError(f"{name} trains proposals: give one for each step, or use smc.")
+    if options.get("threshold") is not None:
+        raise ArgumentError(
+            f"{name} resamples at every step: its objective does not see weights of earlier ones. Leave threshold out."
+        )
 
 
 def _filter(
@@ -179,7 +204,10 @@ def _filter(
             part = steps(x) if proposals is None else guided(steps(x), proposals(x))
             return move(part, resample(q, **options))
 
-        return scan(step, initial, over, keep=keep)
+        start = program(initial)
+        return scan(step, start if proposals is None else _proposed(start, guided), over, keep=keep)
+    if over is not None or initial is not None or keep:
+        raise ArgumentError("a filter whose steps are a list takes no over, initial or keep: they go with functions.")
     if not steps or proposals is not None and len(proposals) != len(steps):
         raise ArgumentError(f"{len(steps)} steps need one proposal each, got {len(proposals or ())}.")
     parts = steps if proposals is None else [guided(p, g) for p, g in zip(steps, proposals, strict=True)]

@@ -15,14 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.arguments import MOST
 from steelyard.errors import ArgumentError
 from steelyard.particles import exact
 from steelyard.particles.weights import normalize
 from steelyard.particles.wide import Wide, high_product
 from steelyard.types import Key
-
-# Indices of particles are integers of 32 bits.
-MOST = 2**31 - 1
 
 
 class Noise(NamedTuple):

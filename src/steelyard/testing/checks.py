@@ -2,17 +2,16 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key
-from steelyard.errors import SteelyardError
+from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.language.addresses import Previous
 from steelyard.language.programs import Program, Programmable, Resample, Scan, describe, program
 from steelyard.language.rewrite import target
@@ -39,7 +38,7 @@ def assert_properly_weighted(
         q: a program whose variables are finite and discrete.
         *args: what q is called with.
         particles: how many particles; 1 to 3 are enough to find mistakes.
-        tolerance: how far the two sides may be apart.
+        tolerance: how far the two sides may be apart, relative to the sum of gamma_q over all traces.
         engine: which engine runs q, as in `enumerate`. None: first `universal`, then `vectorized`, which is what
             `evaluate` uses by default, unless it refuses the program or there are more than 2000 ways to run it.
 
@@ -59,35 +58,50 @@ def assert_properly_weighted(
     particles = check_count(particles, "assert_properly_weighted")
     with jax.enable_x64(True):
         q, args = in_double_precision(program(q)), doubled(args)
-    density = _densities(q, args)
+    log_density = _log_densities(q, args)
     if engine is not None:
-        _compare(q, enumerate_outcomes(q, *args, particles=particles, engine=engine), density, particles, tolerance)
+        _compare(q, enumerate_outcomes(q, *args, particles=particles, engine=engine), log_density, particles, tolerance)
         return
-    _compare(q, enumerate_outcomes(q, *args, particles=particles), density, particles, tolerance)
+    _compare(q, enumerate_outcomes(q, *args, particles=particles), log_density, particles, tolerance)
     with jax.enable_x64(True):
         try:
             found = vectorized.outcomes(q, args, particles, most=FEW)
         except SteelyardError:
             return
     if found is not None:
-        _compare(q, found, density, particles, tolerance)
+        _compare(q, found, log_density, particles, tolerance)
 
 
 def _compare(
-    q: Program, outcomes: Iterable[tuple[float, Evaluation]], density: dict[Any, float], size: int, tolerance: float
+    q: Program, outcomes: Iterable[tuple[float, Evaluation]], log_density: dict[Any, float], size: int, tolerance: float
 ) -> None:
+    # In units of the total mass, which may be far from any number that a float can hold.
+    log_mass = float(np.logaddexp.reduce([*log_density.values()], initial=-np.inf))
+    unit = log_mass if math.isfinite(log_mass) else 0.0
+    density = {trace: _exp(value - unit) for trace, value in log_density.items()}
     weighted: list[dict[Any, float]] = [defaultdict(float) for _ in range(size)]
     for probability, out in outcomes:
         for l in range(size):
-            weighted[l][_key(out.trace.of_particle(l))] += probability * math.exp(out.log_weight[l])
+            weighted[l][_key(out.trace.of_particle(l))] += probability * _exp(float(out.log_weight[l]) - unit)
+    scale = f" in units of exp({unit:.6g})" if abs(unit) > 20 else ""
     wrong = [
-        f"  particle {l}, trace {dict(t)}: E[w 1] = {found.get(t, 0.0):.12g}, density {density.get(t, 0.0):.12g}"
+        f"  particle {l}, trace {dict(t)}: E[w 1] = {_shown(found, t, unit)}, density {_shown(density, t, unit)}{scale}"
         for l, found in zip(range(size), weighted, strict=True)
         for t in sorted({*found, *density}, key=repr)
         if not abs(found.get(t, 0.0) - density.get(t, 0.0)) <= tolerance
     ]
     if wrong:
         raise AssertionError("\n".join([f"{describe(q)} is not properly weighted:", *wrong]))
+
+
+def _exp(x: float) -> float:
+    """Return e^x, infinite where a float cannot hold it."""
+    return math.exp(x) if x < 700 else math.nan if math.isnan(x) else math.inf
+
+
+def _shown(values: Mapping[Any, float], trace: Any, unit: float) -> str:
+    """Return a value as it is, if it is of ordinary size, else in units of the total mass."""
+    return f"{values.get(trace, 0.0) * (math.exp(unit) if abs(unit) <= 20 else 1.0):.12g}"
 
 
 class Evidence(NamedTuple):
@@ -130,6 +144,7 @@ def check_evidence(
 
     Raises:
         AssertionError: the estimate is off, or too noisy to tell.
+        ArgumentError: the exact value is not finite.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -140,12 +155,24 @@ def check_evidence(
         True
     """
     particles, runs = check_count(particles, "check_evidence"), check_count(runs, "check_evidence", "runs", least=2)
+    exact = float(log_z)
+    if not math.isfinite(exact):
+        raise ArgumentError(f"check_evidence: log_z must be a finite number to compare with, got {exact}.")
     keys = jax.random.split(check_key(key, "check_evidence"), runs)
     one_run = jax.jit(lambda k: evaluate(q, k, *args, particles=particles).log_z)
-    ratios = np.exp(np.asarray(jax.lax.map(one_run, keys), float) - float(jnp.asarray(log_z)))
-    # Weights of hardly any variance are off by what single precision leaves of their logarithm.
-    rounding = 4 * float(np.finfo(np.float32).eps) * (1 + abs(float(jnp.asarray(log_z))))
-    evidence = Evidence(float(ratios.mean()), max(float(ratios.std(ddof=1) / math.sqrt(runs)), rounding))
+    log_zs = np.asarray(jax.lax.map(one_run, keys))
+    # Weights of hardly any variance are off by what their precision leaves of their logarithm.
+    rounding = 4 * float(np.finfo(log_zs.dtype).eps) * (1 + abs(exact))
+    if rounding > max_standard_error:
+        raise AssertionError(
+            f"{describe(program(q))}: log Z = {exact:.6g} is known to {rounding:.2g} at best in {log_zs.dtype}. "
+            f"Run the check under jax.enable_x64(True)."
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratios = np.exp(log_zs.astype(float) - exact)
+        noise = float(ratios.std(ddof=1) / math.sqrt(runs))
+    # Not max(), which would drop NaN.
+    evidence = Evidence(float(ratios.mean()), rounding if noise < rounding else noise)
     if not evidence.standard_error <= max_standard_error:
         raise AssertionError(
             f"{describe(program(q))}: Z / exact = {evidence.ratio:.4f} has a standard error of "
@@ -159,16 +186,17 @@ def check_evidence(
     return evidence
 
 
-def _densities(q: Program, args: Any) -> dict[Any, float]:
-    """Return every trace that the target of q can generate, and its density."""
+def _log_densities(q: Program, args: Any) -> dict[Any, float]:
+    """Return every trace that the target of q can generate, and its log density."""
     whole = _remembering(q)
-    density: dict[Any, float] = defaultdict(float)
+    log_density: dict[Any, float] = defaultdict(lambda: -math.inf)
     for _, out in enumerate_outcomes(target(whole), *args, particles=1):
         trace = out.trace.of_particle(0)
         if whole is not q:
             trace = Map({a: v for a, v in trace.items() if not isinstance(a, Previous)})
-        density[_key(trace)] += math.exp(sum(float(rho[0]) for rho in out.log_density.values()))
-    return density
+        value = sum(float(rho[0]) for rho in out.log_density.values())
+        log_density[_key(trace)] = float(np.logaddexp(log_density[_key(trace)], value))
+    return log_density
 
 
 def _remembering(q: Program) -> Program:
