@@ -1,10 +1,13 @@
 """What a generated program contains: the tests assert that the whole grammar was really generated."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import steelyard as sy
 from steelyard.language.programs import (
     Compose,
+    Detach,
     Extend,
     Move,
     Prev,
@@ -13,10 +16,13 @@ from steelyard.language.programs import (
     Propose,
     Rename,
     Resample,
+    Scan,
     is_kernel,
 )
+from steelyard.semantics.dependencies import Tables
 from tests.laws.finite import Factor, Observe, statements_of
-from tests.laws.strategies import METHODS, Example
+from tests.laws.scans import Step
+from tests.laws.strategies import METHODS, Example, density_of
 from tests.laws.structure import depth, domain, subprograms, table_of
 
 FORMS = {
@@ -28,6 +34,8 @@ FORMS = {
     Propose: "propose",
     Resample: "resample",
     Move: "move",
+    Detach: "detach",
+    Scan: "scan",
 }
 
 VALUES = {"nothing": "no value", "pair": "a tree of values", "argument": "the argument as the value"}
@@ -48,6 +56,18 @@ EVERYTHING = (
     "compose of a resample after a weighted program",
     "a resample inside of a propose, after another program",
     "propose(extend(p, prev(f)), move(f, resample(q)))",
+    "detach of a callable",
+    *(f"a scan of length {length}" for length in range(4)),
+    "a scan that keeps",
+    "a scan in a scan",
+    "a scan with a threshold",
+    "a scan that detaches",
+    "a scan of two sweeps",
+    "a scan with other numbers in each step",
+    "two sweeps for one target",
+    "a kernel with weights of its own",
+    "a kernel that observes what its target observes",
+    "a kernel that observes what its target samples",
     "a missing variable",
     "a superfluous variable",
     "a variable that only some proposals have",
@@ -87,6 +107,8 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
             yield from _of_primitive(q)
         case Rename(inner, _) if not is_kernel(inner):
             yield "rename of an inference program"
+        case Scan():
+            yield from _of_scan(q, several=several)
         case Extend(Extend(), _):
             yield "extend of an extend"
         case Move(_, Move()):
@@ -101,8 +123,32 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
             yield from _of_propose(p, inner)
 
 
+def _of_scan(q: Scan, *, several: bool) -> Iterator[str]:
+    assert isinstance(q.step, Step)
+    inside = [part for part in subprograms(q.step.template) if part is not q.step.hole]
+    yield f"a scan of length {q.length}"
+    if q.length < 1:
+        return
+    if q.keep is not None:
+        yield "a scan that keeps"
+    if any(isinstance(part, Scan) and part.length for part in inside):
+        yield "a scan in a scan"
+    if several and any(isinstance(part, Resample) and part.threshold is not None for part in inside):
+        yield "a scan with a threshold"
+    if any(isinstance(part, Detach) for part in inside):
+        yield "a scan that detaches"
+    sweeps = [part for part in inside if isinstance(part, Propose) and isinstance(part.q, Move)]
+    if len({id(part) for part in sweeps} - {id(part) for part in subprograms(q.q)}) > 1:
+        yield "a scan of two sweeps"
+    tables = [table_of(part) for part in inside if isinstance(part, Primitive)]
+    if len({*q.xs.tolist()}) > 1 and any(table.shift is not None for table in tables):
+        yield "a scan with other numbers in each step"
+
+
 def _of_primitive(q: Primitive) -> Iterator[str]:
     table = table_of(q)
+    if q.detached:
+        yield "detach of a callable"
     if table.returns in VALUES:
         yield VALUES[table.returns]
     for statement in statements_of(table.statements):
@@ -137,14 +183,27 @@ def _of_propose(p: Program, q: Program) -> Iterator[str]:
         yield "a missing variable"
     if theirs.sizes.keys() - ours.sizes.keys():
         yield "a superfluous variable"
-    if theirs.sometimes & ours.sizes.keys():
+    if theirs.sometimes & theirs.sizes.keys() & ours.sizes.keys():
         yield "a variable that only some proposals have"
-    if ours.sometimes & theirs.sizes.keys():
+    if ours.sometimes & ours.sizes.keys() & theirs.sizes.keys():
         yield "a variable that only some targets have"
     if theirs.sizes.keys() & ours.observed:
         yield "a proposed variable that the target observes"
     if any(theirs.sizes.get(a, 0) > n for a, n in ours.sizes.items()):
         yield "a proposal with more values than its target"
+    if isinstance(q, Move) and is_kernel(q.q2):
+        kernel, before = domain(q.q2), domain(q.q1)
+        if kernel.observed - before.all:
+            yield "a kernel with weights of its own"
+        if kernel.observed & before.observed & ours.observed:
+            yield "a kernel that observes what its target observes"
+        if kernel.observed & before.sizes.keys() & ours.sizes.keys():
+            yield "a kernel that observes what its target samples"
+        if any(
+            isinstance(part, Propose) and sy.marginal(part.p) == sy.marginal(p) and isinstance(part.q, Move)
+            for part in subprograms(q)
+        ):
+            yield "two sweeps for one target"
     match p, q:
         case Extend(_, Prev(f)), Move(g, Resample()) if f == g:
             yield "propose(extend(p, prev(f)), move(f, resample(q)))"
@@ -152,8 +211,26 @@ def _of_propose(p: Program, q: Program) -> Iterator[str]:
 
 def _weighted(q: Program) -> bool:
     """Tell whether weights of q may differ between particles."""
-    return any(isinstance(part, Propose) for part in subprograms(q)) or bool(domain(sy.target(q)).observed)
+    return any(isinstance(part, Propose) for part in subprograms(q)) or bool(domain(density_of(q)).observed)
 
 
 def _resamples(q: Program) -> bool:
     return any(isinstance(part, Resample) for part in subprograms(q))
+
+
+@contextmanager
+def counting_reuse() -> Iterator[Callable[[], int]]:
+    """Count how often a propose takes densities over from its proposal."""
+    reuse, count = Tables.reuse, 0
+
+    def counted(self: Tables, q: Propose, c0: Any, e1: Any) -> Any:
+        nonlocal count
+        found = reuse(self, q, c0, e1)
+        count += found is not None
+        return found
+
+    Tables.reuse = counted  # type: ignore[method-assign]
+    try:
+        yield lambda: count
+    finally:
+        Tables.reuse = reuse  # type: ignore[method-assign]

@@ -76,17 +76,19 @@ def primitive(
     observes: bool = True,
     observable: frozenset[str] = frozenset(),
     masks: bool = True,
-    several: bool = False,
+    two: bool = False,
 ) -> Primitive:
-    """Return a callable. What it observes is mostly among the `observable`, if there are any."""
+    """Return a callable. What it observes is mostly among the `observable`, if there are any; with `two` variables."""
     free = [a for a in SIZES if a not in need.avoid and not (need.thrifty and SIZES[a] > 2)]
     wanted = sorted({variable(a) for a in need.wanted} & set(free))
     masked = masks and chance(rng, 30)
     # A variable is absent in some particles and present in others where another one, sampled before, decides.
-    several = several or masked or not need.thrifty or chance(rng, 40 if len(wanted) > 1 else 10)
+    several = two or masked or not need.thrifty or chance(rng, 40 if len(wanted) > 1 else 10)
     names = rng.sample(wanted, min(1 + several, len(wanted))) if chance(rng, 85) else []
     if free and len(names) < 1 + several and chance(rng, 80 if masked or not names else 20):
         names.append(rng.choice([a for a in free if a not in names] or free))
+    if two and len(names) == 1 and len(free) > 1:
+        names.append(rng.choice([a for a in free if a not in names]))
     statements: list[Statement] = [_sample(rng, a, need) for a in dict.fromkeys(names)]
     rest = [a for a in free if a not in names]
     if observes and rest and chance(rng, 60):

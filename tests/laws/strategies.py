@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import steelyard as sy
 from steelyard.language.addresses import variable
 from steelyard.language.programs import Kernel, Primitive, Program, Resample, Scan, Target
-from steelyard.language.rewrite import map_primitive
 from steelyard.types import Method
 from tests.laws.finite import Factor, Observe, Sample, Table, without_weights
 from tests.laws.primitives import Need, chance, extended, kernel, primitive, renamed, target
@@ -39,18 +38,25 @@ class Example:
 
 
 @st.composite
-def examples(draw: Any, particles: int, *, runs: int = 4000) -> Example:
+def examples(draw: Any, particles: int, *, runs: int = 4000, repeats: bool = False) -> Example:
     """Draw a program that can be enumerated in so many runs of a rule: the more particles, the smaller it is.
 
     Hypothesis draws the seed and a generator of our own the program. Where Hypothesis draws each choice itself, more
     than half of the programs are small variations of others, and each takes as long to draw as to enumerate. What is
     lost is shrinking: `smallest_part` does that.
     """
-    rng = draw(st.randoms(use_true_random=True))
+    return example_from(draw(st.randoms(use_true_random=True)), particles, runs=runs, repeats=repeats)
+
+
+def example_from(rng: Random, particles: int, *, runs: int = 4000, repeats: bool = False) -> Example:
+    """Return the program of a generator of random numbers; one that `repeats` itself in sweeps or in a scan."""
     while True:
         depth = rng.choice((0, 1, 2, 3, 4, 4, 5, 5, 6) if particles == 1 else (1, 2, 3, 4, 4, 5))
         need = Need(thrifty=particles > 1)
-        q = filtering(rng, need) if chance(rng, 6) else inference(rng, need, depth)
+        if repeats:
+            q = rng.choice((_sweeps, _sweeps, _scan))(rng, need, 3)
+        else:
+            q = filtering(rng, need) if chance(rng, 6) else inference(rng, need, depth)
         if cost(q, particles).runs + cost(density_of(q), 1).runs <= runs:
             return Example(q, rng.randint(0, 2), particles)
 
@@ -80,7 +86,7 @@ def inference(rng: Random, need: Need, depth: int) -> Program:
     if depth >= 2:
         forms += [_step] * 4 + [_detach]
     if depth >= 3:
-        forms += [_sweep] * 3 + [_again] + [_sweeps] * 2 + [_scan] * 2
+        forms += [_sweep] * 3 + [_again] + [_sweeps] * 3 + [_scan] * 5
     return rng.choice(forms)(rng, need, depth)
 
 
@@ -133,6 +139,8 @@ def _proposal_for(rng: Random, p: Program, need: Need, depth: int) -> Program:
     """Return a program that covers p. Its variables are not seen outside, so that it may have any."""
     wider = need.wider + 1 if chance(rng, 12) else need.wider
     need = Need(positive=True, wider=wider, wanted=tuple(domain(p).sizes), thrifty=need.thrifty)
+    if depth >= 1 and chance(rng, 15):
+        return rng.choice((_scan, _detach))(rng, need, depth)
     return inference(rng, need, depth)
 
 
@@ -182,20 +190,30 @@ def _updated(rng: Random, p: Kernel, q: Program, need: Need, *, kernels: int = 1
     """Return propose(extend(p, prev(f)), move(f, q)), where f may observe and weigh."""
     whole: Target = p
     for _ in range(kernels):
-        f = _mover(rng, q, Need(positive=True, wider=need.wider, thrifty=need.thrifty), observes=chance(rng, 40))
-        reverse = map_primitive(f, _without_weights) if chance(rng, 80) else None
+        f = _mover(rng, q, Need(positive=True, wider=need.wider, thrifty=need.thrifty), observes=chance(rng, 60))
+        reverse = _reverse(f) if chance(rng, 80) else None
         whole = extended(rng, whole, replace(need, positive=True, avoid=frozenset()), reverse)
         q = sy.move(f, q)
     return sy.propose(whole, q)
 
 
-def _without_weights(f: Primitive) -> Primitive:
-    table = without_weights(table_of(f))
-    return f if table == f.f else replace(f, f=table)
+def _reverse(f: Kernel) -> Kernel | None:
+    """Return the kernel without what it observes, which an extend may not have."""
+    if not domain(f).observed:
+        return f
+    return Primitive(without_weights(table_of(f))) if isinstance(f, Primitive) else None
 
 
 def _target_of_sweeps(rng: Random, need: Need) -> Primitive:
-    return primitive(rng, replace(need, positive=True), masks=chance(rng, 20), several=chance(rng, 70))
+    """Return a target whose presence of variables, if it is not fixed, depends on other variables.
+
+    A presence that depends on the argument alone is known where a scan begins, and not inside of its steps.
+    """
+    need = replace(need, positive=True)
+    two = chance(rng, 75)
+    p = primitive(rng, need, masks=two and chance(rng, 40), two=two)
+    first = next(iter(table_of(p).statements), None)
+    return p if isinstance(first, Sample) else primitive(rng, need, masks=False, two=two)
 
 
 def _sweeps(rng: Random, need: Need, depth: int) -> Program:
@@ -212,20 +230,20 @@ def _scan(rng: Random, need: Need, depth: int) -> Program:
     """Return a scan whose steps are sweeps, resamplings or scans, which begins with their target or a proposal for it."""
     p = _target_of_sweeps(rng, need)
     start = sy.propose(p, _proposal_for(rng, p, need, 0)) if chance(rng, 75) else replace(p)
-    return _scanned(rng, p, start, need, nested=chance(rng, 15))
+    return _scanned(rng, p, start, need, nested=chance(rng, 25))
 
 
 def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: bool) -> Program:
     template: Program = start
-    if chance(rng, 60):
+    if chance(rng, 50):
         template = _resampled(rng, template)
-    if chance(rng, 15):
+    if chance(rng, 25):
         template = sy.detach(template)
     if nested:
-        template = _scanned(rng, p, template, need, nested=False)
+        template = _scanned(rng, p, template if template is not start else sy.resample(start), need, nested=False)
     elif template is start or chance(rng, 85):
         template = _updated(rng, p, template, need)
-        if chance(rng, 20):
+        if chance(rng, 30):
             template = _updated(rng, p, template, need)
     return _scan_of(rng, template, start)
 
@@ -234,14 +252,14 @@ def _scan_of(rng: Random, template: Program, start: Program, **options: Any) -> 
     def by_step(table: Table) -> Table:
         return replace(table, shift=rng.randint(0, 1)) if chance(rng, 50) else table
 
-    length = rng.choice((0, 1, 1, 2, 2, 3))
+    length = rng.choice((0, 1, 1, 2, 2, 2, 3, 3))
     step = Step(changed(template, by_step, {id(start): start}), start)
     return sy.scan(step, start, np.array([rng.randint(0, 2) for _ in range(length)], int), **options)
 
 
 def filtering(rng: Random, need: Need) -> Program:
     """Return a filter: scan(step, q, xs, keep=[...]), whose step is move(f, resample(q))."""
-    start = primitive(rng, need, masks=False, several=chance(rng, 50))
+    start = primitive(rng, need, masks=False, two=chance(rng, 50))
     table = table_of(start)
     again = primitive(rng, replace(need, wanted=tuple(domain(start).sizes)), observes=False, masks=False)
     has = domain(start)

@@ -116,6 +116,11 @@ def written_out(q: Scan) -> Program:
     return whole
 
 
+def keeps(q: Program) -> bool:
+    """Tell whether a program is a filter, which has no density of its own."""
+    return keeps(q.q) if isinstance(q, Resample) else isinstance(q, Scan) and q.keep is not None
+
+
 def depth(q: Program) -> int:
     """Return how many combinators there are on the longest way from the whole program to a primitive one."""
     return 1 + max(map(depth, parts(q))) if parts(q) else 0
