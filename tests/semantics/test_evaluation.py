@@ -100,9 +100,9 @@ def test_resampling_an_evaluation_by_every_method() -> None:
     [
         ((jax.random.key(0), 0), "positive"),
         ((jax.random.key(0), 2.5), "positive"),
-        ((jax.random.PRNGKey(0),), r"jax\.random\.key"),
+        ((jnp.zeros(4, jnp.uint32),), r"jax\.random\.key"),
     ],
-    ids=["none", "half", "legacy key"],
+    ids=["none", "half", "words that are no key"],
 )
 def test_resampling_an_evaluation_with_wrong_arguments(arguments: Any, message: str) -> None:
     with pytest.raises(sy.ArgumentError, match=message):
