@@ -148,14 +148,3 @@ def test_a_single_nan_is_an_error_and_a_single_zero_is_not(engine: Any) -> None:
     assert sy.evaluate(uneven, KEY, -jnp.inf, particles=3, given=given, engine=engine).log_z > -2
     with pytest.raises(sy.WeightError, match="NaN"):
         sy.evaluate(uneven, KEY, jnp.nan, particles=3, given=given, engine=engine)
-
-
-@pytest.mark.parametrize("engine", ["vectorized", "universal"])
-def test_an_infinite_weight_is_an_error(engine: Any) -> None:
-    def infinite(s: sy.State) -> None:
-        z = s.sample("z", dist.Bernoulli(0.5))
-        s.factor("f", jnp.where(z == 1, jnp.inf, 0.0))
-
-    for q in (infinite, sy.resample(infinite), sy.propose(infinite, lambda s: s.sample("z", dist.Bernoulli(0.3)))):
-        with pytest.raises(sy.WeightError, match="a weight is infinite"):
-            sy.evaluate(q, KEY, particles=9, engine=engine)

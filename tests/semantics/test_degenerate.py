@@ -66,6 +66,10 @@ def test_one_infinite_weight_is_an_error(engine: Any) -> None:
     def pole(s: sy.State) -> Any:
         z = plain(s)
         s.factor("pole", jnp.where(z < 0, jnp.inf, 0.0))
+        return z
 
-    with pytest.raises(sy.WeightError, match=r"weight infinite; the density at 'pole'"):
+    for q in (pole, sy.resample(pole), sy.propose(pole, plain)):
+        with pytest.raises(sy.WeightError, match="weight infinite"):
+            sy.evaluate(q, KEY, particles=10, engine=engine)
+    with pytest.raises(sy.WeightError, match="the density at 'pole' in pole is the first to blame"):
         sy.evaluate(pole, KEY, particles=10, engine=engine)

@@ -40,7 +40,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no particles": ({"particles": 0}, "particles is a positive number"),
     "negative": ({"particles": -3}, "particles is a positive number"),
     "true": ({"particles": True}, "particles is a positive number"),
-    "too many": ({"particles": 2**31}, r"at most 2\^31 - 1 particles, got 2,147,483,648"),
+    "too many": ({"particles": 2**31}, r"particles is at most 2\^31 - 1, got 2,147,483,648"),
     "half a particle": ({"particles": 2.5}, "particles is a positive number"),
     "traced": ({"particles": jnp.array(3)}, "particles is a positive number, known before running"),
     "engine": ({"engine": "steam"}, '"vectorized" or "universal"'),

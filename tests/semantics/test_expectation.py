@@ -35,8 +35,20 @@ def exact(out: sy.Evaluation, over: Any) -> float:
 
 
 def test_a_variable_that_some_lack_is_an_error_with_a_remedy(out: sy.Evaluation) -> None:
-    for h in (lambda t: t["shift"], lambda t: sum(t.values())):
-        with pytest.raises(sy.AddressError, match=r"t.get\('shift', 0.0\).*given=\['shift'\]|'never'"):
+    with pytest.raises(sy.AddressError, match=r"t.get\('shift', 0.0\).*given=\['shift'\]"):
+        out.expect(lambda t: t["shift"])
+
+
+def test_going_through_all_variables(out: sy.Evaluation) -> None:
+    """A particle that runs on its own has its own variables; of all at once it is not known who has what."""
+    questions: Any = (lambda t: sum(t.values()), lambda t: sum(v for _, v in t.items()), lambda t: float("shift" in t))
+    if isinstance(out.log_weight, np.ndarray):
+        total, again, share = map(out.expect, questions)
+        np.testing.assert_allclose([total, again], exact(out, "all") + out.expect(lambda t: t["outlier"]), rtol=1e-5)
+        np.testing.assert_allclose(share, out.expect(lambda t: t["outlier"]), rtol=1e-5)
+        return
+    for h in questions:
+        with pytest.raises(sy.AddressError, match="shift|never"):
             out.expect(h)
 
 

@@ -1,6 +1,6 @@
 """Expectations over weighted particles, some of which may lack a variable."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,11 @@ def expectation(h: Callable[[Map[Any]], Any], trace: Map[Any], log_weight: LogWe
 
 @dataclass(frozen=True)
 class _Guarded(Map[Any]):
-    """The trace of one particle, without the variables that it may lack; `get` gives a default for these."""
+    """The trace of one particle, in which variables that some particles lack cannot be read by their address.
+
+    `get` gives a default for these. Where particles run one by one, whoever goes through all items sees those that the
+    particle has.
+    """
 
     sometimes: frozenset[str] = frozenset()
 
@@ -57,6 +61,20 @@ class _Guarded(Map[Any]):
                 f"expect(h, given=[{address!r}])."
             )
         return super().__getitem__(address)
+
+    def __contains__(self, address: object) -> bool:
+        if address in self.masks and address in self.sometimes:
+            raise AddressError(
+                f"expect: a particle may have {address!r} or not, which is not known while all of them run at once. "
+                f"Use t.present({address!r})."
+            )
+        return address in self.values_at
+
+    def items(self) -> ItemsView[str, Any]:
+        return super().items() if self.masks else Map(self.values_at).items()
+
+    def values(self) -> ValuesView[Any]:
+        return super().values() if self.masks else Map(self.values_at).values()
 
 
 def _everywhere(mask: Any) -> bool:
