@@ -10,7 +10,9 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test bench lock format clean
+EXAMPLES ?= 500
+
+.PHONY: help install demo test laws bench lock format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -25,6 +27,9 @@ test: $(STAMP)  ## lint, check the types, run the whole test suite
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/pytest -n 2
+
+laws: $(STAMP)  ## run the laws on new random programs (make laws EXAMPLES=20000; SEED= and ONLY= repeat a failure)
+	@$(BIN)/python -m tests.laws.run --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 bench: .venv/.installed-bench .venv-particles/.installed  ## run the benchmarks
 	@$(BIN)/python -m benchmarks

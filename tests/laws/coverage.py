@@ -21,9 +21,10 @@ from steelyard.language.programs import (
 )
 from steelyard.semantics.dependencies import Tables
 from tests.laws.finite import Factor, Observe, statements_of
+from tests.laws.inference import METHODS
 from tests.laws.scans import Step
-from tests.laws.strategies import METHODS, Example, density_of
-from tests.laws.structure import depth, domain, subprograms, table_of
+from tests.laws.strategies import Example
+from tests.laws.structure import density_of, depth, domain, subprograms, table_of
 
 FORMS = {
     Primitive: "a callable",

@@ -59,7 +59,8 @@ def _sample(rng: Random, address: str, need: Need) -> Sample:
     return Sample(address, _rows(rng, min(SIZES[address] + need.wider, 4), need))
 
 
-def _weight(rng: Random, address: str, need: Need) -> Observe | Factor:
+def weight(rng: Random, address: str, need: Need) -> Observe | Factor:
+    """Return what observes or weighs an address."""
     if chance(rng, 50):
         size = rng.choice((2, 3))
         return Observe(address, _rows(rng, size, need), rng.randrange(size))
@@ -95,7 +96,7 @@ def primitive(
         # Mostly last: before the variables it would give the same weight to all particles.
         place = rng.randint(0, len(statements)) if chance(rng, 25) else len(statements)
         preferred = [a for a in rest if a in observable] if chance(rng, 70) else []
-        statements.insert(place, _weight(rng, rng.choice(preferred or rest), need))
+        statements.insert(place, weight(rng, rng.choice(preferred or rest), need))
     if statements and masked:
         start = rng.randint(min(1, len(statements) - 1), len(statements) - 1)
         statements[start:] = [When(rng.randint(0, 1), tuple(statements[start:]))]

@@ -121,6 +121,17 @@ def keeps(q: Program) -> bool:
     return keeps(q.q) if isinstance(q, Resample) else isinstance(q, Scan) and q.keep is not None
 
 
+def density_of(q: Program) -> Program:
+    """Return the program whose density q denotes; of a filter, over all that it ever sampled."""
+    match q:
+        case Resample(inner, _, _):
+            return density_of(inner)
+        case Scan() if q.keep is not None:
+            return sy.target(written_out(q))
+        case _:
+            return sy.target(q)
+
+
 def depth(q: Program) -> int:
     """Return how many combinators there are on the longest way from the whole program to a primitive one."""
     return 1 + max(map(depth, parts(q))) if parts(q) else 0

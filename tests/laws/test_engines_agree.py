@@ -14,8 +14,8 @@ from tests.laws.laws import PARTICLES, engines_agree, reuse_changes_nothing
 from tests.laws.strategies import Example, examples
 from tests.laws.structure import subprograms
 
-EXAMPLES = 120
-REPEATING = 16
+EXAMPLES = 90
+REPEATING = 12
 
 fixed = settings(deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow])
 

@@ -5,10 +5,13 @@ from collections import Counter
 from hypothesis import HealthCheck, Phase, event, given, settings
 
 import steelyard as sy
-from tests.laws.coverage import EVERYTHING, features
+from steelyard.types import EngineName
+from tests.laws.coverage import EVERYTHING, counting_reuse, features
+from tests.laws.laws import proper_weighting
 from tests.laws.strategies import Example, examples, smallest_part
 
 EXAMPLES = 250  # for each number of particles
+VECTORIZED = {1: 14, 2: 6, 3: 4}
 
 
 def test_inference_programs_are_properly_weighted() -> None:
@@ -42,16 +45,43 @@ def test_inference_programs_are_properly_weighted() -> None:
     assert not rare, f"the programs hardly contain {rare}"
 
 
-def _check(example: Example) -> None:
-    problem = _problem(example)
+def test_inference_programs_are_properly_weighted_with_everything_on_that_makes_them_fast() -> None:
+    """The same in the vectorized engine, where scans are loops and densities are reused."""
+    seen: Counter[str] = Counter()
+
+    for particles, count in VECTORIZED.items():
+
+        @settings(
+            max_examples=count,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+        @given(examples(particles, runs=300, repeats=True))
+        def law(example: Example) -> None:
+            with counting_reuse() as reused:
+                _check(example, "vectorized")
+            seen.update(features(example))
+            seen["a density was reused"] += reused() > 0
+
+        law()
+
+    assert seen["a density was reused"] >= 6
+    assert seen["scan"] >= 6
+
+
+def _check(example: Example, engine: EngineName = "universal") -> None:
+    problem = _problem(example, engine)
     if problem is not None:
-        part = smallest_part(example, lambda part: _problem(part) is not None)
-        raise AssertionError(f"{_problem(part)}\nThe smallest part that fails is\n{part}\nof\n{example}") from problem
+        part = smallest_part(example, lambda part: _problem(part, engine) is not None)
+        message = f"{_problem(part, engine)}\nThe smallest part that fails is\n{part}\nof\n{example}"
+        raise AssertionError(message) from problem
 
 
-def _problem(example: Example) -> Exception | None:
+def _problem(example: Example, engine: EngineName) -> Exception | None:
     try:
-        sy.testing.assert_properly_weighted(example.q, example.argument, particles=example.particles)
+        proper_weighting(example, engine)
     except (AssertionError, sy.SteelyardError) as problem:
         return problem
     return None

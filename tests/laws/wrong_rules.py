@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 
 import steelyard as sy
-from steelyard.language.programs import Compose, Program, Propose, Resample
+from steelyard.language.programs import Compose, Detach, Program, Propose, Resample, Scan
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles import resampling
 from steelyard.particles.resampling import RESAMPLERS
-from steelyard.semantics import rules
+from steelyard.semantics import loops, rules
+from steelyard.semantics.dependencies import Tables
+from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.rules import Rule
+from steelyard.types import EngineName
 from tests.laws.finite import Factor, Observe, Sample, Table, When
 
-RIGHT_RESAMPLE = rules.resample
+RIGHT_RESAMPLE, RIGHT_DETACH = rules.resample, rules.detach
+RIGHT_BEGIN, RIGHT_FINISH = loops.begin, loops.finish
+RIGHT_REUSE = Tables.reuse
 
 
 def propose(
@@ -69,8 +74,43 @@ def resample_averaging_always(engine: Any, q: Resample, c0: Any) -> Rule:
     return replace(out, log_weight=np.full(out.particles, average))
 
 
+def detach_without_ancestors(engine: Any, q: Detach, c0: Any) -> Rule:
+    """Detach, which does not tell that its particles were resampled."""
+    out = yield from RIGHT_DETACH(engine, q, c0)
+    return replace(out, ancestors=None)
+
+
+def scan_without_weights(engine: Any, q: Scan, e0: Evaluation, c0: Any) -> Any:
+    """Begin a scan with particles of weight one."""
+    carried, arguments = RIGHT_BEGIN(engine, q, e0, c0)
+    return replace(carried, log_weight=engine.one), arguments
+
+
+def scan_without_ancestors(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: Any) -> Any:
+    """Finish a scan, which tells only what its start resampled."""
+    return replace(RIGHT_FINISH(q, e0, last, levels, ancestors, kept), ancestors=e0.ancestors)
+
+
+def reuse_of_what_was_replaced(tables: Tables, q: Propose, c0: Any, e1: Evaluation) -> Any:
+    """Reuse, which knows that variables changed, and not that a kernel observed something at an address."""
+    if (origin := e1.provenance) is not None:
+        e1 = replace(e1, provenance=replace(origin, replaced=origin.replaced & set(e1.trace)))
+    return RIGHT_REUSE(tables, q, c0, e1)
+
+
+def reuse_in_spite_of_moves(tables: Tables, q: Propose, c0: Any, e1: Evaluation) -> Any:
+    """Reuse, which forgets one of the variables that changed."""
+    if (origin := e1.provenance) is not None:
+        e1 = replace(e1, provenance=replace(origin, replaced=frozenset(sorted(origin.replaced)[1:])))
+    return RIGHT_REUSE(tables, q, c0, e1)
+
+
 def _sorted(method: str) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setitem(RESAMPLERS, method, RESAMPLERS[method]._replace(ordered=False))
+
+
+def _part(of: Any, name: str, wrong: Callable[..., Any]) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(of, name, wrong)
 
 
 def _rule(name: str, wrong: Callable[..., Rule]) -> Callable[[pytest.MonkeyPatch], None]:
@@ -84,6 +124,10 @@ _WEIGHTED = Table((_A, Factor("f", (0.7, -1.3))))
 _NEXT = Table((Sample("b", ((0.71, 0.29), (0.13, 0.87))), Factor("g", (0.2, -0.4))))
 _KERNEL = Table((Sample("a", ((0.38, 0.62), (0.94, 0.06))),))
 _AUXILIARY = Table((Sample("u", ((0.13, 0.87), (0.71, 0.29))), Sample("a", ((0.94, 0.06), (0.38, 0.62)))))
+# Its last variable moves, and the first stays; what it observes depends on nothing.
+_PAIR = Table((_A, Sample("b", ((0.38, 0.62), (0.94, 0.06))), Observe("x", ((0.94, 0.06),), 0)))
+_UPDATE = Table((Sample("b", ((0.71, 0.29), (0.13, 0.87))),))
+_WEIGHING = Table((Sample("b", ((0.71, 0.29), (0.13, 0.87))), Observe("x", ((0.13, 0.87), (0.71, 0.29)), 0)))
 _OPTIONAL = Table((Sample("u", ((0.38, 0.62),)), When(0, (_A,)), Factor("f", (0.2, 0.7))))
 
 
@@ -99,6 +143,11 @@ class Mistake:
     shows: Program
     needs: str
     particles: int = 2
+    engine: EngineName = "universal"
+
+
+def _update(f: Any, q: Program, reverse: Any = _UPDATE) -> Program:
+    return sy.propose(sy.extend(_PAIR, sy.prev(reverse)), sy.move(f, q))
 
 
 MISTAKES = (
@@ -155,6 +204,40 @@ MISTAKES = (
         _rule("resample", resample_averaging_always),
         sy.resample(_WEIGHTED, threshold=0.45),
         needs="a threshold",
+    ),
+    Mistake(
+        "ancestors forgotten by detach",
+        _rule("detach", detach_without_ancestors),
+        sy.compose(sy.detach(sy.propose(_NEXT, sy.resample(_NEXT))), _WEIGHTED),
+        needs="compose of a resample after a weighted program",
+    ),
+    Mistake(
+        "weights forgotten where a scan begins",
+        _part(loops, "begin", scan_without_weights),
+        sy.scan(lambda q, x: sy.resample(q), _WEIGHTED, None, length=1),
+        needs="scan",
+    ),
+    Mistake(
+        "ancestors forgotten by a scan",
+        _part(loops, "finish", scan_without_ancestors),
+        sy.compose(sy.scan(lambda q, x: sy.resample(q), _NEXT, None, length=1), _WEIGHTED),
+        needs="compose of a resample after a weighted program",
+    ),
+    Mistake(
+        "a density reused that a kernel has replaced",
+        _part(Tables, "reuse", reuse_of_what_was_replaced),
+        _update(_WEIGHING, sy.propose(_PAIR, _PAIR)),
+        needs="a kernel that observes what its target observes",
+        particles=1,
+        engine="vectorized",
+    ),
+    Mistake(
+        "a density reused whose variable moved",
+        _part(Tables, "reuse", reuse_in_spite_of_moves),
+        _update(_UPDATE, sy.propose(_PAIR, _PAIR)),
+        needs="two sweeps for one target",
+        particles=1,
+        engine="vectorized",
     ),
     *(
         Mistake(

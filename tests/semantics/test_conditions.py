@@ -148,3 +148,22 @@ def test_a_single_nan_is_an_error_and_a_single_zero_is_not(engine: Any) -> None:
     assert sy.evaluate(uneven, KEY, -jnp.inf, particles=3, given=given, engine=engine).log_z > -2
     with pytest.raises(sy.WeightError, match="NaN"):
         sy.evaluate(uneven, KEY, jnp.nan, particles=3, given=given, engine=engine)
+
+
+def test_weights_of_zero_are_an_error_in_a_scan_and_under_a_gradient_of_a_detached_program() -> None:
+    def impossible(s: sy.State, x: Any = 0.0) -> Any:
+        s.sample("z", dist.Normal(x, 1.0))
+        s.factor("f", -jnp.inf)
+        return x
+
+    loop = sy.scan(lambda q, x: sy.resample(q), impossible, None, length=2)
+    with pytest.raises(sy.WeightError, match="from resample on"):
+        sy.evaluate(loop, jax.random.key(0), particles=3)
+
+    def loss(x: Any) -> Any:
+        return sy.evaluate(
+            sy.detach(sy.resample(sy.move(impossible, impossible))), jax.random.key(0), x, particles=3
+        ).log_z
+
+    with pytest.raises(sy.WeightError, match="weight zero"):
+        jax.grad(loss)(0.5)

@@ -31,7 +31,9 @@ def check_weights(e: Evaluation, q: Program, again: Callable[[Looker], Any]) -> 
         return
     count = int(bad(log_weight).sum())
     counted = "every particle has" if count == log_weight.size else f"{count} of {log_weight.size} particles have"
-    levels = [level.label for level in e.levels if not np.isfinite(level.log_z_increment).all()]
+    # Under `grad` of a detached program weights are known, and what carries gradients is not.
+    known = [level for level in e.levels if not is_traced(level.log_z_increment)]
+    levels = [level.label for level in known if not np.isfinite(level.log_z_increment).all()]
     where = f", from {levels[0]} on" if levels else ""
     raise WeightError(f"{describe(q)}: {counted} weight {problem}{where}{_blame(again, bad, count)}. {remedy}.")
 
