@@ -36,12 +36,16 @@ def run_all(
 
     def losses(params: Params, key: Any) -> Any:
         values: dict[str, Any] = {}
+        # A loss is one number: those of several objectives are added up here, level by level.
+        levels: list[Any] = []
 
         def every_objective(level: sy.Level) -> Any:
             values.update({**level.proposal.trace, **level.target.trace})
-            return jnp.stack([objective(level) for objective in objectives.values()])
+            levels.append(jnp.stack([objective(level) for objective in objectives.values()]))
+            return levels[-1].sum()
 
-        loss = sy.evaluate(build(params, every_objective), key, particles=particles).loss
+        sy.evaluate(build(params, every_objective), key, particles=particles)
+        loss = sum(levels)
         return loss, (loss, values)
 
     def one(key: Any) -> Any:
