@@ -239,3 +239,17 @@ def log_product(log_density: Map[Any], over: Domain, one: Any) -> Any:
     for address, mask in over.items():
         total = total + select(mask, log_density[address], 0.0)
     return total
+
+
+def log_ratio(above: Map[Any], over: Domain, below: Map[Any], under: Domain, one: Any) -> Any:
+    """Return the log of a product of densities over a domain, divided by another; what is divided by zero is zero.
+
+    Address by address: where two densities are large and nearly the same, their difference is small.
+    """
+    total = one
+    for address in dict.fromkeys((*over, *under)):
+        u = select(under[address], below[address], 0.0) if address in under else 0.0
+        w = select(over[address], above[address], 0.0) if address in over else 0.0
+        # Dividing by inf gives zero, and NaN where the numerator is NaN.
+        total = total + (w - select(u == -np.inf, np.inf, u))
+    return total

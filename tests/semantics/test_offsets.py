@@ -106,3 +106,16 @@ def second_increment(offset: float) -> float:
 def test_the_increment_of_log_z_next_to_a_large_weight(offset: float) -> None:
     assert abs(second_increment(0.0)) > 0.01
     np.testing.assert_allclose(second_increment(offset), second_increment(0.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_large_densities_that_proposal_and_target_share_leave_the_small_ones(offset: float) -> None:
+    def target(s: sy.State) -> None:
+        s.factor("data", offset)
+        s.factor("tilt", 0.375)
+
+    def proposal(s: sy.State) -> None:
+        s.factor("data", offset)
+
+    level = sy.evaluate(sy.propose(target, proposal), jax.random.key(0), particles=2).levels[0]
+    np.testing.assert_allclose(level.log_z_increment, 0.375, rtol=1e-6)

@@ -140,8 +140,9 @@ def check_carried(q: Carried, c0: Values, tau0: Map[Any] | None) -> None:
         )
     if tau0 is not None:
         raise ArgumentError(
-            "scan: an objective asks for the density of the program so far at held values, which only the step before "
-            "could evaluate. Detach what it needs: move(detach(kernel), detach(q)) in the step."
+            "scan: an objective, or a detach around all of the step, needs the density of the program so far at held "
+            "values, which only the step before could evaluate. Let the step end with a propose, and detach what "
+            f"goes into it: move(detach(kernel), detach(q)). Or write the loop out: {WRITTEN_OUT}."
         )
 
 

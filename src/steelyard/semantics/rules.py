@@ -12,9 +12,7 @@ because a particle must stay one particle. And a proposal of density zero under 
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, TypeAlias
-
-import numpy as np
+from typing import TypeAlias
 
 from steelyard.language.addresses import Previous, previous, variable
 from steelyard.language.programs import (
@@ -34,7 +32,7 @@ from steelyard.language.programs import (
     is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import Map, dom, log_product, select
+from steelyard.maps import Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
@@ -125,9 +123,9 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
         engine.remark("support", describe(q), message)
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
-    w2 = log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)) - same, engine.one)
-    u1 = log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)) - same, engine.one)
-    v = w2 - _zero_to_inf(u1)
+    in_w2 = dom(rho2) - (dom(tau2) - dom(tau1)) - same
+    in_u1 = dom(rho1) - (dom(tau1) - dom(tau2)) - same
+    v = log_ratio(rho2, in_w2, rho1, in_u1, engine.one)
     w = v + e1.log_weight
 
     objective = engine.objective if q.objective is None else q.objective
@@ -280,8 +278,3 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,
     )
-
-
-def _zero_to_inf(u: Any) -> Any:
-    """Return log u with inf for log 0: dividing by it gives weight zero, and NaN where the numerator is NaN."""
-    return select(u == -np.inf, np.inf, u)
