@@ -78,7 +78,7 @@ def test_dreg_is_iwae_in_expectation_with_variables_of_one_side_only() -> None:
 @pytest.mark.parametrize(
     "guide",
     [
-        lambda s: s.sample("z", dist.Bernoulli(0.4)),
+        lambda s: s.sample("z", dist.Normal(0.3 * s.sample("coin", dist.Bernoulli(0.4)), 1.0)),
         sy.detach(lambda s: s.sample("z", dist.Normal(0.0, 1.0))),
         sy.propose(lambda s: s.sample("z", dist.Normal(0.0, 1.0)), lambda s: s.sample("z", dist.Normal(0.0, 1.0))),
         lambda s: s.observe("x", dist.Normal(s.sample("z", dist.Normal(0.0, 1.0)), 1.0), 0.3),
