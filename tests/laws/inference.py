@@ -13,7 +13,7 @@ import numpy as np
 
 import steelyard as sy
 from steelyard.language.addresses import variable
-from steelyard.language.programs import Kernel, Primitive, Program, Target
+from steelyard.language.programs import Detach, Kernel, Primitive, Program, Target
 from steelyard.types import Method
 from tests.laws.finite import Factor, Observe, Sample, Table, without_weights
 from tests.laws.primitives import Need, chance, extended, kernel, primitive, renamed, target, weight
@@ -202,7 +202,8 @@ def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: b
         return _scan_of(rng, _scanned(rng, p, template, need, nested=False, detaches=False), start)
     if template is start or chance(rng, 85):
         # What comes before a step can be detached where the step proposes from it, and not by a scan in the step.
-        template = sy.detach(template) if detaches and chance(rng, 35) else template
+        # Not sy.detach, which would make another primitive program of the hole.
+        template = Detach(template) if detaches and chance(rng, 35) else template
         for _ in range(1 + chance(rng, 30)):
             template = _updated(rng, p, template, need)
     return _scan_of(rng, template, start)
