@@ -46,12 +46,44 @@ def test_normals_of_many_particles_are_normal() -> None:
     assert abs(np.corrcoef(values.T)[0, 1]) < 4.5 / np.sqrt(50_000)
 
 
-def test_what_is_derived_from_a_normal_draws_as_it_says() -> None:
-    class Folded(dist.Normal):
-        def sample(self, key: Any, sample_shape: Any = ()) -> Any:
-            return jnp.abs(super().sample(key, sample_shape))
+def seven(self: Any, key: Any, sample_shape: Any = ()) -> Any:
+    return jnp.full(sample_shape + self.batch_shape + self.event_shape, 7.0)
 
-    assert bool(jnp.all(draws(Folded(0.0, 1.0), 100) > 0))
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        (dist.Normal, (0.0, 1.0)),
+        (dist.Gamma, (2.0, 1.0)),
+        (dist.Chi2, (2.0,)),
+        (dist.CategoricalProbs, (np.full(9, 1 / 9),)),
+        (dist.CategoricalLogits, (np.zeros(9),)),
+        (dist.StudentT, (3.0,)),
+        (dist.LogNormal, (0.0, 1.0)),
+        (dist.InverseGamma, (2.0, 1.0)),
+        (dist.HurdleGamma, (0.3, 2.0)),
+        (dist.Independent, (dist.Normal(np.zeros(3), 1.0), 1)),
+        (dist.Independent, (dist.Gamma(np.ones(3), 1.0), 1)),
+        (dist.ExpandedDistribution, (dist.Gamma(1.0, 1.0), (3,))),
+        (dist.TransformedDistribution, (dist.Normal(), dist.transforms.ExpTransform())),
+    ],
+)
+def test_what_is_derived_from_a_distribution_draws_as_it_says(kind: Any, parameters: Any) -> None:
+    derived = type("Derived", (kind,), {"sample": seven})(*parameters)
+    assert bool(jnp.all(draws(derived, 3) == 7))
+    own = kind(*parameters)
+    own.sample = lambda key: jnp.full(own.shape(), 7.0)
+    assert bool(jnp.all(draws(own, 3) == 7))
+    if derived.batch_shape:
+        assert bool(jnp.all(draws(derived.to_event(1), 3) == 7))
+    if not derived.event_shape:
+        shifted = dist.TransformedDistribution(derived, dist.transforms.AffineTransform(1.0, 2.0))
+        assert bool(jnp.all(draws(shifted, 3) == 15)) or isinstance(derived, dist.TransformedDistribution)
+
+
+def test_what_is_derived_without_a_way_to_draw_draws_as_its_parent() -> None:
+    derived = type("Derived", (dist.Gamma,), {})(2.0, 1.0)
+    np.testing.assert_array_equal(draws(derived, 10), draws(dist.Gamma(2.0, 1.0), 10))
 
 
 @pytest.mark.parametrize("concentration", [0.2, 0.7, 1.0, 2.5, 40.0, 1e4])
@@ -109,3 +141,26 @@ def test_categories_come_as_often_as_their_probabilities(by: str) -> None:
     assert counts[1] == 0
     possible = probabilities > 0
     assert scipy.stats.chisquare(counts[possible], 40_000 * probabilities[possible]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("by", ["probs", "logits"])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_categories_of_probability_zero_are_never_drawn(by: str, batch: tuple[int, ...]) -> None:
+    """A prefix sum of many numbers rises and falls by rounding."""
+    number = 100_000
+    possible = np.zeros(number, bool)
+    possible[np.random.default_rng(0).choice(number, 900, replace=False)] = True
+    possible[[0, -1]] = False
+    weights = np.where(possible, np.random.default_rng(1).gamma(0.3, size=(*batch, number)) + 1e-9, 0.0)
+    probabilities = jnp.asarray(weights / weights.sum(axis=-1, keepdims=True), jnp.float32)
+    parameters = jnp.log(probabilities) if by == "logits" else probabilities
+    with dist.distribution.validation_enabled(False):
+        values = jax.jit(lambda: draws(dist.Categorical(**{by: parameters}), 3000))()
+    assert values.shape == (3000, *batch)
+    assert possible[np.asarray(values)].all()
+
+
+def test_the_first_and_the_last_category() -> None:
+    for index in (0, 4, 8):
+        one = jnp.zeros(9).at[index].set(1.0)
+        assert bool(jnp.all(draws(dist.Categorical(one), 200) == index))

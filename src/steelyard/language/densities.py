@@ -21,7 +21,9 @@ from steelyard.language.distributions import (
     is_compound,
     is_unbounded,
     only_transforms,
+    some_value,
     support_of,
+    untransformed,
 )
 from steelyard.types import Distribution
 
@@ -55,12 +57,11 @@ def _guarded(distribution: Any) -> Any:
     if has_method(distribution, "log_prob", *WRAPPERS):
         return _copy(distribution, _guarded)
     plain = _copy(distribution, _guarded) if only_transforms(distribution) else _unvalidated(distribution)
-    support = support_of(distribution)
     # What a compound announces may be the support of one part; but a folded one has densities on both sides of zero.
     answers = is_compound(distribution) and not isinstance(distribution, dist.FoldedDistribution)
-    if answers or supports.is_everything(support):
+    if answers or not only_transforms(distribution) and supports.is_everything(support_of(distribution)):
         return plain
-    log_prob = partial(_log_prob_inside, plain.log_prob, support, len(getattr(distribution, "event_shape", ())))
+    log_prob = partial(_log_prob_inside, plain.log_prob, distribution)
     if plain is distribution:
         return SimpleNamespace(log_prob=log_prob)
     plain.log_prob = log_prob
@@ -81,14 +82,22 @@ def _copy(distribution: Any, nested: Any) -> Any:
     return new
 
 
-def _log_prob_inside(log_prob: Any, support: Any, event_dim: int, value: Any) -> Any:
+def _log_prob_inside(log_prob: Any, distribution: Any, value: Any) -> Any:
+    shape = getattr(distribution, "batch_shape", ()) + getattr(distribution, "event_shape", ())
     value = jnp.asarray(value)
-    inside = supports.inside(support, value)
-    # A support may be announced for numbers where the density is one for an event.
-    inside = jnp.all(inside, axis=tuple(range(value.ndim - event_dim, inside.ndim)))
+    value = jnp.broadcast_to(value, jnp.broadcast_shapes(value.shape, shape))
+    if only_transforms(distribution):
+        inside = untransformed(distribution, value)[1]
+        if inside is True:
+            return log_prob(value)
+    else:
+        inside = supports.inside(support_of(distribution), value)
+        # A support may be announced for numbers where the density is one for an event.
+        event_dim = len(getattr(distribution, "event_shape", ()))
+        inside = jnp.all(inside, axis=tuple(range(value.ndim - event_dim, inside.ndim)))
     # The density is taken at a point of the support, else a NaN outside of it would poison the gradient.
     choice = inside.reshape(inside.shape + (1,) * (value.ndim - inside.ndim))
-    density = log_prob(jnp.where(choice, value, supports.feasible(support, value)))
+    density = log_prob(jnp.where(choice, value, some_value(distribution, value)))
     return jnp.where(inside, density, -jnp.inf)
 
 

@@ -1,5 +1,6 @@
 """What steelyard asks of a distribution, and one draw from it. Its density is in `language/densities.py`."""
 
+import copy
 import inspect
 from typing import Any
 
@@ -76,20 +77,37 @@ def _settled_before(distribution: Any, value: Any) -> Any:
         return value
     step = 2 * jnp.finfo(value.dtype).eps * jnp.maximum(jnp.abs(value), jnp.finfo(value.dtype).tiny)
 
-    def before(y: Any) -> Any:
-        for t in reversed(distribution.transforms):
-            y = t.inv(y)
-        return y
-
     def is_settled(y: Any) -> Any:
-        return settled(distribution.base_dist, before(y)) == before(y)
+        x = untransformed(distribution, y)[0]
+        return settled(distribution.base_dist, x) == x
 
-    middle = supports.feasible(support_of(distribution.base_dist), before(value))
-    for t in distribution.transforms:
-        middle = t(middle)
     # Neighbours count, because the inverse is rounded as well.
     fine = is_settled(value) & is_settled(value + step) & is_settled(value - step)
-    return jnp.where(fine, value, value + 2 * jnp.sign(middle - value) * step)
+    inwards = jnp.sign(some_value(distribution, value) - value)
+    return jnp.where(fine, value, value + 2 * inwards * step)
+
+
+def untransformed(distribution: Any, value: Any) -> tuple[Any, Any]:
+    """Return a value before it was transformed, and which events the transforms can reach; these alone are meant."""
+    batch_dim = value.ndim - distribution.event_dim
+    reached: Any = True
+    for transform in reversed(distribution.transforms):
+        support = supports.of_numbers(transform.codomain)
+        if not supports.is_everything(support):
+            inside = supports.inside(support, value)
+            reached &= jnp.all(inside, axis=tuple(range(batch_dim, inside.ndim)))
+        value = transform.inv(value)
+    return value, reached
+
+
+def some_value(distribution: Any, like: Any) -> Any:
+    """Return a value inside of the support, in the shape of another."""
+    if not only_transforms(distribution):
+        return supports.feasible(support_of(distribution), like)
+    value = some_value(distribution.base_dist, untransformed(distribution, like)[0])
+    for transform in distribution.transforms:
+        value = transform(value)
+    return value
 
 
 def is_reparameterized(distribution: Any) -> bool:
@@ -183,4 +201,10 @@ def _array(value: Any) -> Any:
 
 def without_gradient(distribution: Any) -> Any:
     """Return the distribution with its parameters under `stop_gradient`."""
-    return stop_gradient(distribution)
+    if not isinstance(distribution, dist.Distribution):
+        return stop_gradient(distribution)
+    # Not as a pytree: some of NumPyro's distributions lose their support on the way.
+    new = copy.copy(distribution)
+    for name, part in vars(distribution).items():
+        setattr(new, name, jax.tree.map(without_gradient, part, is_leaf=lambda x: isinstance(x, dist.Distribution)))
+    return new

@@ -107,8 +107,9 @@ def _mixed_kind(parts: list[Origin | None]) -> Kind | None:
 
 def _region(distribution: Any) -> Region | None:
     support = support_of(distribution)
-    # The bounds that a compound announces may be those of one part.
-    if support is None or is_compound(distribution) and jax.tree.leaves(support):
+    # The bounds that a compound announces may be those of one part, or those before it was bounded.
+    bounded = jax.tree.leaves(support) or isinstance(distribution, dist.FoldedDistribution)
+    if support is None or is_compound(distribution) and bounded:
         return None
     if (bounds := supports.bounds(support)) is None:
         return Region(type(support).__name__.strip("_"))

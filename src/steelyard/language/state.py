@@ -203,8 +203,8 @@ class State:
         except NotImplementedError as error:
             raise ArgumentError(
                 f"{self._place}: {address!r} has the distribution {type(distribution).__name__}, which cannot be drawn "
-                f"from. Propose a value for it: propose({self._place}, guide), where guide samples {address!r} from "
-                f"another distribution."
+                f"from. Propose a value for it: propose(p, guide), where p is this program and guide samples "
+                f"{address!r} from another distribution."
             ) from error
 
     def _landing(self, distribution: Any, address: str) -> Any:

@@ -60,6 +60,8 @@ def inside(support: Any, value: Any) -> Any:
 
 def feasible(support: Any, value: Any) -> Any:
     """Return a point of the support, in the shape of a value."""
+    if support is None:
+        return jnp.zeros_like(value)
     if not isinstance(support, constraints.interval):
         return support.feasible_like(value)
     # Half-way, unless a bound is infinite.

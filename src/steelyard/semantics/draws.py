@@ -1,5 +1,6 @@
 """Draws from distributions, some of them in ways that are faster or reach further than NumPyro's."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,36 +12,45 @@ from steelyard.particles.randomness import normal
 from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.types import Distribution, Key
 
-# Not in every release of NumPyro.
-_HURDLES = (dist.HurdleProbs,) if hasattr(dist, "HurdleProbs") else ()
-
 
 def draw(distribution: Distribution, key: Key) -> Any:
-    """Draw one value. A distribution that overrides `sample` is sampled by it."""
+    """Draw one value."""
     base: Any = distribution
     while has_method(base, "sample", dist.Independent):
         base = base.base_dist
-    if has_method(base, "sample", dist.CategoricalProbs, dist.CategoricalLogits):
-        return _categorical(base, key)
-    if has_method(base, "sample", dist.Normal):
-        return base.loc + base.scale * normal(key, base.batch_shape)
-    if has_method(base, "sample", dist.Gamma):
-        concentration = jnp.broadcast_to(jnp.asarray(base.concentration, float), base.batch_shape)
-        return settled(base, _gamma(key, concentration) / base.rate)
-    if has_method(base, "sample", dist.TransformedDistribution):
-        value = draw(base.base_dist, key)
-        for transform in base.transforms:
-            value = transform(value)
-        return settled(base, value)
-    if has_method(base, "sample", *_HURDLES) and not base.base_dist.support.is_discrete:
-        return _hurdle(base, key)
-    if has_method(base, "sample", dist.StudentT, dist.MultivariateStudentT):
-        return _student(base, key)
-    return sample(distribution, key)
+    sampler = sampler_of(base)
+    return sample(distribution, key) if sampler is None else sampler(base, key)
+
+
+def sampler_of(distribution: Any) -> Callable[[Any, Key], Any] | None:
+    """Return the function that draws in place of `sample`. A distribution that overrides `sample` is drawn by it."""
+    for classes, sampler in SAMPLERS:
+        if has_method(distribution, "sample", *classes):
+            return sampler
+    return None
+
+
+def _normal(distribution: Any, key: Key) -> Any:
+    return distribution.loc + distribution.scale * normal(key, distribution.batch_shape)
+
+
+def _gamma(distribution: Any, key: Key) -> Any:
+    concentration = jnp.broadcast_to(jnp.asarray(distribution.concentration, float), distribution.batch_shape)
+    return settled(distribution, _standard_gamma(key, concentration) / distribution.rate)
+
+
+def _transformed(distribution: Any, key: Key) -> Any:
+    """Draw before the transformation, where a draw that underflows can be put back."""
+    value = draw(distribution.base_dist, key)
+    for transform in distribution.transforms:
+        value = transform(value)
+    return settled(distribution, value)
 
 
 def _hurdle(distribution: Any, key: Key) -> Any:
-    """Draw zero, or a number that is not zero, even where it underflows."""
+    """Draw zero, or a number that is not zero even where it underflows."""
+    if distribution.base_dist.support.is_discrete:
+        return sample(distribution, key)
     k1, k2 = jax.random.split(key)
     is_zero = jax.random.bernoulli(k1, distribution.gate, distribution.batch_shape)
     drawn = draw(distribution.base_dist, k2)
@@ -55,9 +65,8 @@ def _student(distribution: Any, key: Key) -> Any:
     k1, k2 = jax.random.split(key)
     y = normal(k1, distribution.batch_shape + distribution.event_shape)
     df = jnp.broadcast_to(jnp.asarray(distribution.df, float), distribution.batch_shape)
-    largest = jnp.finfo(y.dtype).max ** 0.4
-    ratio = jnp.minimum(jnp.sqrt(df / draw(dist.Chi2(df), k2)), largest)
-    if has_method(distribution, "sample", dist.StudentT):
+    ratio = jnp.minimum(jnp.sqrt(df / draw(dist.Chi2(df), k2)), jnp.finfo(y.dtype).max ** 0.4)
+    if not distribution.event_shape:
         return distribution.loc + distribution.scale * y * ratio
     spread = distribution.scale_tril @ (y * ratio[..., None])[..., None]
     return distribution.loc + spread[..., 0]
@@ -73,7 +82,7 @@ def _categorical(distribution: Any, key: Key) -> Any:
     return jnp.min(jnp.where(ends > position[..., None], jnp.arange(size), size - 1), axis=-1)
 
 
-def _gamma(key: Key, concentration: Any) -> Any:
+def _standard_gamma(key: Key, concentration: Any) -> Any:
     """Draw from Gamma(concentration, 1) by rejection (Marsaglia and Tsang, 2000), for all numbers at once.
 
     JAX's own sampler takes one number after the other on a CPU.
@@ -117,3 +126,14 @@ def _(primals: Any, tangents: Any) -> Any:
     drawn, concentration = primals
     slope: Any = jax.lax.random_gamma_grad(concentration, drawn)  # pyright: ignore[reportCallIssue]
     return drawn, slope * tangents[1]
+
+
+SAMPLERS: tuple[tuple[tuple[type, ...], Callable[[Any, Key], Any]], ...] = (
+    ((dist.CategoricalProbs, dist.CategoricalLogits), _categorical),
+    ((dist.Normal,), _normal),
+    ((dist.Gamma,), _gamma),
+    ((dist.TransformedDistribution,), _transformed),
+    ((dist.StudentT, dist.MultivariateStudentT), _student),
+    # Not in every release of NumPyro.
+    (((dist.HurdleProbs,) if hasattr(dist, "HurdleProbs") else ()), _hurdle),
+)
