@@ -53,3 +53,15 @@ def test_of_vectors() -> None:
     ordered = dist.ImproperUniform(constraints.ordered_vector, (), (3,))
     assert sy.log_density(lambda s: s.sample("z", ordered), {"z": jnp.array([1.0, 2.0, 3.0])}) == 0.0
     assert sy.log_density(lambda s: s.sample("z", ordered), {"z": jnp.array([1.0, 3.0, 2.0])}) == -np.inf
+
+
+def test_check_does_not_draw_it_either() -> None:
+    def further(s: sy.State, scale: Any) -> None:
+        s.observe("y", dist.Normal(0.0, s.sample("other", FLAT)), scale)
+
+    def proposal(s: sy.State, scale: Any) -> None:
+        s.sample("other", dist.LogNormal(scale, 1.0))
+
+    q = sy.compose(sy.propose(further, proposal), sy.propose(model, guide))
+    assert list(sy.check(q, 1.3)) == []
+    sy.evaluate(q, KEY, 1.3, particles=3)

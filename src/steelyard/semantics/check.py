@@ -84,7 +84,7 @@ class _Inspector(Vectorized):
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         result = super().primitive(f, c0, tau0)
-        if any(c0.varies) and not _reads(f, c0):
+        if any(c0.varies) and not _reads(f, c0, tau0):
             message = "never reads what it is given. A kernel usually depends on the particle that it moves."
             self._remarks.append(Remark("unread", f.place, message))
         return result
@@ -127,9 +127,10 @@ def _near_misses(missing: list[str], superfluous: list[str]) -> list[tuple[str, 
     return pairs
 
 
-def _reads(f: Primitive, c0: Values) -> bool:
+def _reads(f: Primitive, c0: Values, tau0: Map[Any]) -> bool:
     """Tell whether any density or value in the trace of f depends on the values that differ between particles."""
     one = c0.map_varying(lambda leaf: leaf[0])
+    given = Map({a: jax.tree.map(lambda x: x[0], value) for a, value in tau0.items()})
     indices = [i for i, varies in enumerate(c0.varies) if varies]
 
     def densities(own: list[Any]) -> Any:
@@ -141,7 +142,7 @@ def _reads(f: Primitive, c0: Values) -> bool:
         def draw(_: int, address: str, distribution: Any) -> Any:
             return draw_one(distribution, jax.random.key(0))
 
-        result = run(f, args, draw, Map(), concrete=False)
+        result = run(f, args, draw, given, concrete=False)
         return result.trace, result.log_density
 
     return _depends(densities, [one.leaves[i] for i in indices])

@@ -1,5 +1,6 @@
 """The side conditions of the rules, each with an error that names the addresses and a remedy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,16 +67,12 @@ def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:
         )
 
 
-def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose) -> list[str]:
+def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose, remark: Callable[[str, str, str], None]) -> None:
     """Compare what is known of the distributions of proposed values: the one condition that is the user's.
 
-    Returns:
-        What to say of each variable that the target has where the proposal never is.
-
-    Raises:
-        MeasureError: a density would be divided by a mass, or a mass by a density.
+    Remark on each variable that the target has where the proposal never is, and raise `MeasureError` if a density would
+    be divided by a mass, or a mass by a density.
     """
-    misses = []
     for a in _overlap(dom(tau1) & dom(tau2)):
         origin, own = tau1.origins.get(a), tau2.origins.get(a)
         if origin is None or own is None:
@@ -88,12 +85,12 @@ def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose) -> list[str]:
             )
         if origin.surely_misses(own):
             ours = "one point" if origin.kind == "point" else origin.region
-            misses.append(
+            message = (
                 f"{a!r} is proposed from {origin.name} ({ours}), but the target, {own.name} ({own.region}), goes "
                 f"further. What is never proposed is missing in log Z and in expectations. Propose {a!r} from a "
                 f"distribution that reaches all of it, or bound the target."
             )
-    return misses
+            remark("support", describe(q), message)
 
 
 def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bool) -> None:

@@ -22,7 +22,7 @@ from steelyard.semantics.dependencies import Reuse, Tables
 from steelyard.semantics.draws import draw
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
-from steelyard.types import Distribution, Function, Key
+from steelyard.types import Distribution, Function, Key, is_traced
 
 
 class _Levels:
@@ -77,6 +77,19 @@ class _Sites:
             return draw(distribution, threefry_key(key))
 
 
+class _Voice:
+    """What is said to the user, each thing once, however often a program is traced."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, message: str) -> None:
+        """Warn, unless it was said before."""
+        if message not in self._said:
+            self._said.add(message)
+            warn(message, SupportWarning, stacklevel=2)
+
+
 class Vectorized:
     """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
 
@@ -98,6 +111,8 @@ class Vectorized:
         self._chunk = chunk
         self._seen = seen
         self._tables = Tables()
+        self._voice = _Voice()
+        self._is_traced = is_traced(key)
         self._reuse: Reuse | None = None
         self.one = jnp.zeros(particles)
         self.objective = objective
@@ -152,7 +167,9 @@ class Vectorized:
         return self._levels.counting(start)
 
     def remark(self, kind: str, place: str, message: str) -> None:
-        warn(f"{place}: {message}", SupportWarning, stacklevel=2)
+        # A program is traced before it runs. What is said then is not said again.
+        if self._is_traced:
+            self._voice.say(f"{place}: {message}")
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next()(0), method, self._particles)
@@ -167,6 +184,7 @@ class Universal:
         self._levels = _Levels(key)
         self._particles = particles
         self._seen = seen
+        self._voice = _Voice()
         self.one = np.zeros(particles)
         self.objective = objective
 
@@ -192,7 +210,7 @@ class Universal:
         return loops.unrolled(self, q, e0, c0)
 
     def remark(self, kind: str, place: str, message: str) -> None:
-        warn(f"{place}: {message}", SupportWarning, stacklevel=2)
+        self._voice.say(f"{place}: {message}")
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._levels.next()(0), method, self._particles).to_uniforms()

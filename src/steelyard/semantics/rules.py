@@ -119,8 +119,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     with engine.reusing(q, source, e1) as same:
         e2 = yield q.p, c0, e1.trace
-    for message in conditions.check_measures(e1.trace, e2.trace, q):
-        engine.remark("support", describe(q), message)
+    conditions.check_measures(e1.trace, e2.trace, q, engine.remark)
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
     in_w2 = dom(rho2) - (dom(tau2) - dom(tau1)) - same
