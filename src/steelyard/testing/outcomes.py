@@ -85,7 +85,8 @@ def every_noise(method: str, weights: np.ndarray) -> Iterator[Outcome]:
         return
     rotations = range(size) if resampler.ordered else (0,)
     for pieces in itertools.product(*_pieces(method, weights)):
-        uniforms = np.array([(low + high) / 2 for low, high in pieces])
+        # The middle of a piece that rounding left at the end may round to one.
+        uniforms = np.minimum([(low + high) / 2 for low, high in pieces], np.nextafter(1.0, 0.0))
         probability = math.prod(high - low for low, high in pieces)
         for rotation in rotations:
             yield Outcome(probability / len(rotations), Noise(uniforms, rotation))
