@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jaxtyping
 import pytest
+from numpyro.distributions import Distribution
 
 os.environ["MPLBACKEND"] = "Agg"
 # Most programs of the tests run once: a compiler that takes its time would take longer than it saves.
@@ -28,6 +30,11 @@ CHECKED = [
     "steelyard.testing.checks",
 ]
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
+
+
+def pytest_make_parametrize_id(val: Any) -> str | None:
+    """Name the cases of distributions by their class: their own text differs from process to process."""
+    return type(val).__name__ if isinstance(val, Distribution) else None
 
 
 @pytest.fixture

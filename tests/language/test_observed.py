@@ -22,11 +22,6 @@ def observing(distribution: Any, value: Any) -> Any:
     return model
 
 
-def name_of(x: Any) -> str:
-    """Not the default name of a distribution, which differs from process to process."""
-    return type(x).__name__ if isinstance(x, dist.Distribution) else str(x)
-
-
 @pytest.mark.parametrize(
     ("distribution", "shape"),
     [
@@ -42,7 +37,6 @@ def name_of(x: Any) -> str:
         (dist.Uniform(-jnp.ones(3), 5.0).to_event(1), (10, 3)),
         (dist.Gamma(2.0, 1.0), (0,)),
     ],
-    ids=name_of,
 )
 def test_the_density_of_data_is_the_sum_of_the_densities_of_rows(distribution: Any, shape: tuple[int, ...]) -> None:
     value = np.asarray(jax.random.normal(KEY, shape)) ** 2
@@ -76,7 +70,6 @@ def test_the_density_of_data_is_the_sum_of_the_densities_of_rows(distribution: A
         (dist.Bernoulli(jnp.full(3, 0.5)), (3, 1), "reshape"),
         (dist.Normal(0.0, 1.0).mask(np.array([True, False])), (3,), "reshape"),
     ],
-    ids=name_of,
 )
 @pytest.mark.parametrize("engine", ["vectorized", "universal"])
 def test_nothing_broadcasts(distribution: Any, shape: tuple[int, ...], remedy: str, engine: Any) -> None:
@@ -127,7 +120,6 @@ def test_a_list_in_a_given_trace() -> None:
         (dist.Poisson(2.0), 3.0),
         (dist.Poisson(2.0), np.uint8([3, 4])),
     ],
-    ids=name_of,
 )
 def test_numbers_of_another_type_are_numbers(distribution: Any, value: Any) -> None:
     out = run(observing(distribution, value), particles=1)

@@ -117,7 +117,7 @@ def test_what_is_masked_out_does_not_count() -> None:
     np.testing.assert_allclose(density(event)(value), np.log(0.5), rtol=1e-5)
 
 
-@pytest.mark.parametrize("base", [dist.Normal(0.0, 1.0), dist.HalfNormal(1.0), dist.Poisson(2.0)], ids=str)
+@pytest.mark.parametrize("base", [dist.Normal(0.0, 1.0), dist.HalfNormal(1.0), dist.Poisson(2.0)])
 @pytest.mark.parametrize("evaluate", [run, universal])
 def test_missing_data_are_masked(base: Any, evaluate: Any) -> None:
     data = jnp.array([1.0, -1.0 if base.is_discrete else np.nan, 2.0])
@@ -154,7 +154,6 @@ def test_a_simplex_of_many_is_one_up_to_rounding() -> None:
         (dist.ProjectedNormal(jnp.ones(2)), [0.6, 0.8], [0.6, 0.9]),
         (dist.Multinomial(3, jnp.array([0.5, 0.5])), [1, 2], [1, 1]),
     ],
-    ids=str,
 )
 def test_events_with_a_shape_of_their_own(distribution: Any, inside: Any, outside: Any) -> None:
     f = density(distribution)

@@ -59,7 +59,7 @@ def test_threads_that_trace_leave_the_checks_of_others_alone() -> None:
     assert not failures
 
 
-@pytest.mark.parametrize("distribution", NESTED, ids=str)
+@pytest.mark.parametrize("distribution", NESTED)
 def test_densities_are_without_checks(distribution: Any) -> None:
     """No warning of values outside, and no equation for one inside; the distribution stays as it was."""
     value = distribution.sample(jax.random.key(0))

@@ -8,7 +8,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.language.programs import Program
-from tests.laws.strategies import METHODS
+from tests.laws.inference import METHODS
 
 
 def model(s: sy.State, x: int) -> Any:

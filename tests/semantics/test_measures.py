@@ -53,7 +53,7 @@ UNLIKE = [
 
 
 @ENGINES
-@pytest.mark.parametrize(("target", "proposal"), UNLIKE, ids=str)
+@pytest.mark.parametrize(("target", "proposal"), UNLIKE)
 def test_a_density_is_not_compared_with_a_mass(target: Any, proposal: Any, engine: Any) -> None:
     with pytest.raises(sy.MeasureError, match="'z' is proposed from") as caught:
         sy.evaluate(proposing(target, proposal), KEY, particles=2, engine=engine)
@@ -79,7 +79,7 @@ MISSING = [
 
 
 @ENGINES
-@pytest.mark.parametrize(("target", "proposal"), MISSING, ids=str)
+@pytest.mark.parametrize(("target", "proposal"), MISSING)
 def test_a_proposal_that_misses_a_part_of_the_target_is_remarked(target: Any, proposal: Any, engine: Any) -> None:
     with pytest.warns(sy.SupportWarning, match="'z' is proposed from"):
         sy.evaluate(proposing(target, proposal), KEY, particles=200, engine=engine)
@@ -118,7 +118,7 @@ FINE = [
 
 
 @ENGINES
-@pytest.mark.parametrize(("target", "proposal"), FINE, ids=str)
+@pytest.mark.parametrize(("target", "proposal"), FINE)
 def test_no_false_alarms(target: Any, proposal: Any, engine: Any) -> None:
     """Warnings are errors here."""
     sy.evaluate(proposing(target, proposal), KEY, particles=30, engine=engine)
