@@ -86,7 +86,8 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
             elif not (number and name in UNDERFLOW):
                 for ours, other in columns(values, drawn[name][min(number, 1)]):
                     assert scipy.stats.ks_2samp(ours, other).pvalue > LEVEL, message
-        assert abs(log_z) < (2e-2 if number else 1e-5)
+        # At extreme parameters a draw that XLA computes twice may differ in its last digit, and its density by more.
+        assert abs(log_z) < (0.1 if number else 1e-5)
 
 
 def columns(ours: Any, theirs: Any) -> Any:
