@@ -43,7 +43,7 @@ lock: | check-python  ## bring requirements.lock up to date with pyproject.toml 
 	@test -x .venv-lock/bin/uv || { rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock \
 	  && .venv-lock/bin/python -m pip --quiet --disable-pip-version-check install uv; }
 	@.venv-lock/bin/uv --no-config --quiet pip compile pyproject.toml --output-file requirements.lock $(UPGRADE) \
-	  --all-extras --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	  --all-extras --no-strip-extras --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 clean:  ## remove the environments and everything generated
@@ -63,7 +63,7 @@ $(STAMP): requirements.lock pyproject.toml | check-python
 	  || { echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing the locked requirements into .venv (once; a minute or two)"
 	@rm -f $(STAMP)
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --require-hashes --no-deps -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
