@@ -20,6 +20,9 @@ from steelyard.language.combinators import move as move
 from steelyard.language.combinators import propose as propose
 from steelyard.language.combinators import resample as resample
 from steelyard.language.combinators import scan as scan
+from steelyard.language.kernels import mcmc as mcmc
+from steelyard.language.kernels import metropolis as metropolis
+from steelyard.language.kernels import transport as transport
 from steelyard.language.rewrite import marginal as marginal
 from steelyard.language.rewrite import target as target
 from steelyard.language.show import show as show
@@ -28,6 +31,7 @@ from steelyard.language.variants import detach as detach
 from steelyard.language.variants import prev as prev
 from steelyard.language.variants import rename as rename
 from steelyard.language.variants import stick_the_landing as stick_the_landing
+from steelyard.language.variants import temper as temper
 from steelyard.semantics.check import check as check
 from steelyard.semantics.dependencies import Dependencies as Dependencies
 from steelyard.semantics.dependencies import dependencies as dependencies

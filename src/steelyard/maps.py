@@ -4,7 +4,7 @@ An address may be present in some particles and absent in others, so a domain is
 the Python constant `True` is the ordinary case and costs nothing: no array is made for it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -231,6 +231,25 @@ def common_origins(maps: Sequence[Map[Any]]) -> dict[str, Any]:
             origin = m.origins.get(a)
             found[a] = origin if found.get(a, origin) == origin else None
     return found
+
+
+def chosen(mask: Mask, new: Map[Any], old: Map[Any], same: Collection[str]) -> Map[Any]:
+    """Return the new map where the mask holds, and the old one elsewhere; at some addresses they are the same."""
+    values: dict[str, Any] = {}
+    masks: dict[str, Mask] = {}
+    for a in {**old.values_at, **new.values_at}:
+        here, there = new.present(a), old.present(a)
+        if a in same or here is False:
+            values[a] = old.values_at[a]
+        else:
+            values[a] = new.values_at[a] if there is False else select(mask, new[a], old[a])
+        if a in same:
+            present = there
+        else:
+            present = here if here is there else either(both(mask, here), both(invert(mask), there))
+        if present is not True:
+            masks[a] = present
+    return Map(values, masks, common_origins([new, old]))
 
 
 def log_product(log_density: Map[Any], over: Domain, one: Any) -> Any:

@@ -1,8 +1,9 @@
 """The grammar of inference programs: a syntax tree of frozen records.
 
-f ::= callable | rename(f, {...}) | prev(f) | detach(f) | stick_the_landing(f)
+f ::= callable | rename(f, {...}) | prev(f) | detach(f) | stick_the_landing(f) | temper(f, beta)
 p ::= f | extend(p, f)
 q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) | rename(q, {...}) | scan(step, q, xs)
+    | mcmc(kernel, q) | metropolis(f, q) | transport(bijection, q)
 """
 
 import inspect
@@ -22,18 +23,21 @@ from steelyard.types import Method
 class Primitive:
     """f: a callable `f(s, *args) -> value`, written for one particle.
 
-    detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way. Two of them are
-    equal if they hold the same object: callables with parameters need not be comparable.
+    detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way; temper(f, beta) is
+    the same with another power of what it observes. Two of them are equal if they hold the same object: callables with
+    parameters need not be comparable.
     """
 
     f: Callable[..., Any]
     detached: bool = False
     sticks: bool = False
+    power: Any = 1.0
 
     def _identity(self) -> tuple[Any, ...]:
         f = self.f
         parts = (id(f.__self__), id(f.__func__)) if isinstance(f, MethodType) else (id(f),)
-        return (*parts, self.detached, self.sticks)
+        power = self.power if isinstance(self.power, float) else id(self.power)
+        return (*parts, self.detached, self.sticks, power)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Primitive) and self._identity() == other._identity()
@@ -44,10 +48,7 @@ class Primitive:
     @property
     def name(self) -> str:
         """The name of the callable."""
-        f = self.f
-        while isinstance(f, partial):
-            f = f.func
-        return getattr(f, "__name__", type(f).__name__)
+        return name_of(self.f)
 
     @property
     def place(self) -> str:
@@ -154,16 +155,77 @@ class Scan:
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """Inside a step: the program so far, which has been evaluated already at the arguments of the scan."""
+    """Inside a step: the program so far, which has been evaluated already at the arguments of the scan.
+
+    `density` is the program whose density it denotes, if that is the same in all steps.
+    """
 
     evaluation: Any = None
     arguments: Any = None
+    density: "Program | None" = None
+
+
+@dataclass(frozen=True, eq=False)
+class Mcmc:
+    """mcmc(kernel, q): q's particles, moved by a Markov kernel that leaves the density of q invariant."""
+
+    kernel: Callable[..., Any]
+    q: "Program"
+    steps: int = 1
+    only: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Metropolis:
+    """metropolis(f, q): q's particles, moved by Metropolis-Hastings steps whose proposal is the program f."""
+
+    f: "Kernel"
+    q: "Program"
+    steps: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Transport:
+    """transport(bijection, q): q's particles, pushed through a bijection."""
+
+    bijection: Any
+    q: "Program"
+    only: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Adapt:
+    """A scan over what is chosen from the particles themselves, until that is enough; `most` steps at most.
+
+    `choose(engine, state, e, c0)` returns the next state and the next x, from the particles so far; `learn(state,
+    levels)` the state after the step. A state is a dictionary, whose entry `done` ends the scan.
+    """
+
+    step: "Callable[[Program, Any], Programmable]"
+    q: "Program"
+    choose: Callable[..., Any]
+    learn: Callable[..., Any]
+    state: Any
+    most: int
+    remedy: str = ""
 
 
 Kernel: TypeAlias = Primitive | Prev | Rename
 Target: TypeAlias = Kernel | Extend
-Program: TypeAlias = Target | Compose | Propose | Resample | Move | Detach | Scan | Carried
+Markov: TypeAlias = Mcmc | Metropolis
+Program: TypeAlias = (
+    Target | Compose | Propose | Resample | Move | Detach | Scan | Carried | Mcmc | Metropolis | Transport | Adapt
+)
 Programmable: TypeAlias = Program | Callable[..., Any]
+
+
+def name_of(f: Any) -> str:
+    """Return the name of a callable, or else of its class."""
+    while isinstance(f, partial):
+        f = f.func
+    # BlackJAX's kernels are objects without a name, made of functions in a module that has it.
+    inside = getattr(f, "differentiable", None)
+    return inside.__module__.split(".")[-1] if inspect.isfunction(inside) else getattr(f, "__name__", type(f).__name__)
 
 
 def is_kernel(q: Program) -> TypeGuard[Kernel]:
@@ -186,7 +248,7 @@ def program(q: Programmable) -> Program:
         return Primitive(q)
     raise GrammarError(
         f"{q!r} is not a program. A program is a callable f(s, *args), or is made of such by extend, compose, "
-        f"propose, resample, move, prev, rename, detach and stick_the_landing."
+        f"propose, resample, move, scan, mcmc, metropolis, transport, prev, rename, detach and temper."
     )
 
 
@@ -212,11 +274,23 @@ def describe(q: Program, depth: int = 12) -> str:
     match q:
         case Primitive():
             name = f"stick_the_landing({q.name})" if q.sticks else q.name
+            if not isinstance(q.power, float):
+                name = f"temper({name})"
+            elif q.power != 1:
+                name = f"temper({name}, {q.power:g})"
             return f"detach({name})" if q.detached else name
+        case Mcmc(kernel, inner):
+            return f"mcmc({name_of(kernel)}, {of(inner)})"
+        case Metropolis(f, inner):
+            return f"metropolis({of(f)}, {of(inner)})"
+        case Transport(bijection, inner):
+            return f"transport({name_of(bijection)}, {of(inner)})"
+        case Adapt():
+            return f"scan({name_of(q.step)}, {of(q.q)})"
         case Detach(inner):
             return f"detach({of(inner)})"
         case Scan():
-            return f"scan({getattr(q.step, '__name__', 'step')}, {of(q.q)})"
+            return f"scan({name_of(q.step)}, {of(q.q)})"
         case Carried():
             return "..."
         case Prev(f):

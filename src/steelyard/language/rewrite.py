@@ -2,14 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from steelyard.errors import GrammarError
 from steelyard.language.programs import (
+    Adapt,
     Carried,
     Compose,
     Detach,
     Extend,
     Kernel,
+    Mcmc,
+    Metropolis,
     Move,
     Prev,
     Primitive,
@@ -19,6 +23,8 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Target,
+    Transport,
     describe,
     is_kernel,
     is_target,
@@ -64,7 +70,7 @@ def target(q: Programmable) -> Program:
         target(p) = p                           target(resample(q)) = target(q)
         target(propose(p, q)) = marginal(p)     target(compose(q2, q1)) = compose(target(q2), target(q1))
 
-    and likewise for move, rename and detach.
+    and likewise for move, rename, detach and transport. mcmc and metropolis leave the density of q as it is.
 
     Args:
         q: any program.
@@ -80,20 +86,29 @@ def target(q: Programmable) -> Program:
         True
     """
     q = program(q)
-    around: list[Compose | Move | Rename] = []
-    while not is_target(q) and not isinstance(q, Carried):
+    around: list[Compose | Move | Rename | Transport] = []
+    while not is_target(q):
         match q:
             case Propose(p, _, _):
                 q = marginal(p)
-            case Resample(inner, _, _) | Detach(inner):
+            case Resample(inner, _, _) | Detach(inner) | Mcmc(_, inner) | Metropolis(_, inner):
                 q = inner
+            case Carried(_, _, density):
+                if density is None:
+                    break
+                q = density
+            case Adapt():
+                raise GrammarError(
+                    f"{describe(q)}: an adaptive schedule chooses its last program while it runs, so that its density is "
+                    f"not known before. Run it, and use the schedule that it found: sy.found(out)."
+                )
             case Scan():
                 q = _remembering(q).unrolled_once()
-            case Compose(_, inner) | Move(_, inner) | Rename(inner, _):
+            case Compose(_, inner) | Move(_, inner) | Rename(inner, _) | Transport(_, inner):
                 around.append(q)
                 q = inner
     for outer in reversed(around):
-        q = replace(outer, q=q) if isinstance(outer, Rename) else replace(outer, q2=target(outer.q2), q1=q)
+        q = replace(outer, q=q) if isinstance(outer, Rename | Transport) else replace(outer, q2=target(outer.q2), q1=q)
     return q
 
 
@@ -106,11 +121,13 @@ def _remembering(q: Scan) -> Scan:
     return q
 
 
-def map_primitive(f: Kernel, change: Callable[[Primitive], Primitive]) -> Kernel:
-    """Return the kernel with its primitive program changed."""
+def map_primitive(f: Target, change: Callable[[Primitive], Primitive]) -> Any:
+    """Return the kernel with its primitive program changed; of an extended target, that of its marginal."""
     match f:
         case Primitive():
             return change(f)
+        case Extend(p, kernel):
+            return Extend(map_primitive(p, change), kernel)
         case Prev(inner):
             return Prev(map_primitive(inner, change))
         case Rename(inner, addresses) if is_kernel(inner):

@@ -5,10 +5,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from steelyard.language.programs import (
+    Adapt,
     Carried,
     Compose,
     Detach,
     Extend,
+    Mcmc,
+    Metropolis,
     Move,
     Prev,
     Primitive,
@@ -18,7 +21,9 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Transport,
     describe,
+    name_of,
     program,
 )
 from steelyard.output import Encodable, terminal
@@ -81,10 +86,23 @@ def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
         case Scan():
             inner = q.build(Carried(), 0) if q.length else q.q
             return _heading("scan", f" {q.length} times"), [("first", q.q), ("then", inner)]
+        case Adapt():
+            inner = q.step(Carried(), None)
+            return _heading("scan", f" at most {q.most} times"), [("first", q.q), ("then", program(inner))]
+        case Mcmc(kernel, inner, steps):
+            return _heading("mcmc", f" {name_of(kernel)}{_times(steps)}"), [("", inner)]
+        case Metropolis(f, inner, steps):
+            return _heading("metropolis", _times(steps)), [("first", inner), ("proposal", f)]
+        case Transport(bijection, inner):
+            return _heading("transport", f" {name_of(bijection)}"), [("", inner)]
         case Carried():
             return Text("what came before", "dim"), []
         case Move(q2, q1):
             return _heading("move"), [("first", q1), ("then", q2)]
+
+
+def _times(steps: int) -> str:
+    return "" if steps == 1 else f", {steps} steps"
 
 
 def _heading(name: str, *rest: str | tuple[str, str]) -> Text:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from steelyard.errors import AddressError, ArgumentError, SteelyardError
 from steelyard.language.addresses import check_address
+from steelyard.language.coordinates import located
 from steelyard.language.densities import log_prob, log_prob_anywhere
 from steelyard.language.distributions import (
     check_distribution,
@@ -44,7 +45,15 @@ class State:
     """
 
     def __init__(
-        self, draw: Draw, given: Map[Any], place: str, *, concrete: bool, detached: bool, sticks: bool
+        self,
+        draw: Draw,
+        given: Map[Any],
+        place: str,
+        *,
+        concrete: bool,
+        detached: bool = False,
+        sticks: bool = False,
+        power: Any = 1.0,
     ) -> None:
         self._draw = draw
         self._given = given
@@ -52,6 +61,7 @@ class State:
         self._concrete = concrete
         self._detached = detached
         self._sticks = sticks
+        self._power = power
         self._score: Any = None
         self._present: Mask = True
         self._site = 0
@@ -85,17 +95,19 @@ class State:
         if reused is not True:
             drawn = self._drawn(address, distribution, lambda: self._draw(self._site, address, distribution))
             value = stop_gradient(drawn, scored)
+        given = None
         if reused is not False:
-            proposed = check_proposed(distribution, self._given[address], address, self._place)
+            given = located(self._given[address], distribution, address, self._place)
+            proposed = check_proposed(distribution, given.value, address, self._place)
             value = proposed if reused is True else select(reused, proposed, value)
         if present is not True:
             placeholder = self._drawn(address, distribution, lambda: _placeholder(distribution))
             value = select(present, value, placeholder)
-        self._trace[address] = value
+        self._trace[address] = value if given is None or given.position is None else given.position.where(present)
         self._origins[address] = origin_of(distribution)
         density = log_prob if reused is False else log_prob_anywhere
         log_density = density(distribution if scored else self._landing(distribution, address), value)
-        self._record(address, log_density)
+        self._record(address, log_density if given is None else log_density + given.log_det)
         if scored and reused is not True:
             self._add_score(select(both(present, invert(reused)), log_density, 0.0))
         return value
@@ -118,7 +130,7 @@ class State:
         self._enter(address, distribution)
         value = check_observed(distribution, value, address, self._place)
         if self._present is not False:
-            self._record(address, log_prob_anywhere(distribution, value))
+            self._record(address, self._tempered(log_prob_anywhere(distribution, value)))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -139,7 +151,7 @@ class State:
                 f"a factor is one number for one particle. Sum it, if all of it belongs in the density."
             )
         if self._present is not False:
-            self._record(address, log_value)
+            self._record(address, self._tempered(log_value))
 
     @contextmanager
     def when(self, flag: Bool[Array, ""] | bool) -> Iterator[None]:
@@ -197,6 +209,13 @@ class State:
         if self._present is not True:
             self._masks[address] = self._present
 
+    def _tempered(self, log_density: Any) -> Any:
+        power = self._power
+        if isinstance(power, float) and power == 1:
+            return log_density
+        # Anything to the power of zero is one, zero too.
+        return select((log_density == -np.inf) & (power == 0), 0.0, log_density) * power
+
     def _drawn(self, address: str, distribution: Any, draw: Callable[[], Any]) -> Any:
         try:
             return draw()
@@ -241,7 +260,7 @@ class Run(NamedTuple):
 
 def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool) -> Run:
     """Run a primitive program for one particle."""
-    s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks)
+    s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks, power=f.power)
     try:
         value = f.f(s, *args)
     except (AttributeError, TypeError, ValueError) as error:

@@ -1,12 +1,30 @@
-"""The same program under other addresses, or with other gradients: rename, prev, detach, stick_the_landing."""
+"""The same program under other addresses, with other gradients or another temperature."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from steelyard.errors import AddressError
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.addresses import check_address, variable
-from steelyard.language.programs import Detach, Kernel, Prev, Programmable, Rename, expected, is_kernel, program
+from steelyard.language.programs import (
+    Detach,
+    Kernel,
+    Prev,
+    Primitive,
+    Programmable,
+    Rename,
+    Target,
+    expected,
+    is_kernel,
+    is_target,
+    program,
+)
 from steelyard.language.rewrite import map_primitive
+from steelyard.types import is_traced
 
 
 def rename(q: Programmable, addresses: Mapping[str, str]) -> Rename:
@@ -114,3 +132,52 @@ def stick_the_landing(f: Programmable) -> Kernel:
     if not is_kernel(f):
         raise expected("stick_the_landing(f)", "f", "a primitive program", f, "stick_the_landing of its kernels")
     return map_primitive(f, lambda g: replace(g, sticks=True))
+
+
+def temper(p: Programmable, beta: Float[Array, ""] | float) -> Target:
+    """Raise the density of everything that a program observes to a power.
+
+        rho(a)^beta for every a in dom(rho) - dom(tau)
+
+    What is sampled stays as it is: `temper(model, 0)` is the prior, `temper(model, 1)` the model. Factors count as
+    observed. Tempering twice multiplies the powers.
+
+    Args:
+        p: a target program; of an extended one, its marginal is tempered.
+        beta: the power, not negative. It may be traced, as in a `scan` over temperatures.
+
+    Returns:
+        The same kind of program as p.
+
+    Raises:
+        GrammarError: p is not a target program.
+        ArgumentError: beta is not one number, or is negative or NaN.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        >>> log_z = lambda q: sy.evaluate(q, jax.random.key(0), 1.3, particles=10).log_z
+        >>> float(log_z(sy.temper(model, 0.0))), bool(log_z(sy.temper(model, 1.0)) == log_z(model))
+        (0.0, True)
+    """
+    p = program(p)
+    if not is_target(p):
+        raise expected("temper(p, beta)", "p", "a target program: a callable, or an extend", p, "temper of its target")
+    power = _power(beta)
+
+    def tempered(f: Primitive) -> Primitive:
+        return replace(f, power=power if isinstance(f.power, float) and f.power == 1 else f.power * power)
+
+    return map_primitive(p, tempered)
+
+
+def _power(beta: Any) -> Any:
+    if np.ndim(beta) != 0 or not (is_traced(beta) or np.issubdtype(np.asarray(beta).dtype, np.number)):
+        raise ArgumentError(f"temper: beta is one number, got {beta!r}.")
+    if is_traced(beta):
+        return beta
+    if not np.asarray(beta) >= 0:
+        raise ArgumentError(f"temper: beta is a power from 0 (the prior) to 1 (the model) or above, got {beta!r}.")
+    return float(beta) if isinstance(beta, int | float) else jnp.asarray(beta)

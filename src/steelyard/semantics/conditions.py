@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpyro.distributions.transforms import Transform
 
 from steelyard.errors import (
     AddressError,
@@ -15,7 +16,20 @@ from steelyard.errors import (
 )
 from steelyard.language.addresses import Previous, previous, variable
 from steelyard.language.origins import KINDS
-from steelyard.language.programs import Carried, Extend, Move, Program, Propose, Rename, Scan, describe, subprograms
+from steelyard.language.programs import (
+    Carried,
+    Extend,
+    Mcmc,
+    Metropolis,
+    Move,
+    Program,
+    Propose,
+    Rename,
+    Scan,
+    Transport,
+    describe,
+    subprograms,
+)
 from steelyard.maps import Domain, Map, dom
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -58,13 +72,18 @@ def check_moved(before: Domain, moved: Domain, q: Move, *, known: bool) -> None:
 
 def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:
     """Raise `ObservedKernelError` if the kernel of q observes something: if dom(rho) is not dom(tau)."""
-    # Where masks are not known yet, an address that is in both maps has the same mask in both.
-    known = {a: m for a, m in tau.items() if not isinstance(m, bool | np.ndarray)}
-    if addresses := _overlap(rho - Domain({**tau, **dict.fromkeys(known, True)})):
+    if addresses := _overlap(_unsampled(rho, tau)):
         raise ObservedKernelError(
             f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
             f"only sample, else the target would not be its marginal. Observe it in the target program instead."
         )
+
+
+def _unsampled(rho: Domain, tau: Domain) -> Domain:
+    """Return what has a density and is no variable: what is observed."""
+    # Where masks are not known yet, an address that is in both maps has the same mask in both.
+    known = {a: m for a, m in tau.items() if not isinstance(m, bool | np.ndarray)}
+    return rho - Domain({**tau, **dict.fromkeys(known, True)})
 
 
 def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose, remark: Callable[[str, str, str], None]) -> None:
@@ -91,6 +110,98 @@ def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose, remark: Callable[
                 f"distribution that reaches all of it, or bound the target."
             )
             remark("support", describe(q), message)
+
+
+def check_joint(joint: tuple[frozenset[str], ...], tau2: Domain, q: Propose) -> None:
+    """Raise `AddressError` if the target has some of the variables that a bijection mixed, and not the others."""
+    for group in joint:
+        lacks = sorted(a for a in group if tau2.get(a, False) is not True)
+        if lacks and (has := sorted(a for a in group if a in tau2)):
+            raise AddressError(
+                f"{describe(q)}: a bijection mixes {', '.join(map(repr, sorted(group)))}, so that they have a density only "
+                f"together, but the target has {', '.join(map(repr, has))} and not, in every particle, "
+                f"{', '.join(map(repr, lacks))}. Extend the target with a kernel that samples "
+                f"{', '.join(map(repr, lacks))}, or transport each variable on its own."
+            )
+
+
+def check_transported(trace: Map[Any], q: Transport) -> list[str]:
+    """Return the variables that q transports; raise an error if there are none, or some particle lacks one."""
+    names = list(q.only if q.only is not None else trace)
+    for a in names:
+        if trace.present(a) is not True:
+            everywhere = [b for b in trace if trace.present(b) is True]
+            raise AddressError(
+                f"{describe(q)}: there is no variable {a!r} in every particle; there are "
+                f"{', '.join(map(repr, everywhere)) or 'none'}. Name the variables to transport: only=[...]."
+            )
+        origin = trace.origins.get(a)
+        if origin is not None and origin.kind != "density" and isinstance(q.bijection, Transform):
+            raise MeasureError(
+                f"{describe(q)}: {a!r} is from {origin.name}, which {KINDS[origin.kind]}, but a differentiable bijection "
+                f"transports densities. Name the variables to transport: only=[...]."
+            )
+    if not names:
+        raise AddressError(f"{describe(q)}: there is no variable to transport.")
+    return sorted(names)
+
+
+def given_to(q: Transport, names: tuple[str, ...] | None, tau0: Map[Any] | None) -> list[str]:
+    """Return the variables of q that are given: all that it transports, or none of them."""
+    if tau0 is None or names is None:
+        return []
+    given = [a for a in sorted(names) if tau0.present(a) is True]
+    if given and given != sorted(names):
+        lacks = [a for a in sorted(names) if a not in given]
+        raise AddressError(
+            f"{describe(q)}: of the variables that it transports, {', '.join(map(repr, given))} is given and "
+            f"{', '.join(map(repr, lacks))} is not, in every particle. Give all of them, or none."
+        )
+    return given
+
+
+def check_proposal(q: Metropolis, fresh: Evaluation, old: Map[Any], *, known: bool) -> None:
+    """Raise an error if the proposal of q observes something, or samples a variable that there is not to move."""
+    if observed := _overlap(_unsampled(dom(fresh.log_density), dom(fresh.trace))):
+        raise ObservedKernelError(
+            f"{describe(q)}: the proposal {describe(q.f)} observes {', '.join(map(repr, observed))}; a proposal may only "
+            f"sample, else its density is not known. Observe it in the target program instead."
+        )
+    for a in fresh.trace:
+        if known and a not in old:
+            raise AddressError(
+                f"{describe(q)}: {describe(q.f)} samples {a!r}, which is no variable of the program that it moves; that "
+                f"has {', '.join(map(repr, old)) or 'none'}. A proposal may sample these and no others."
+            )
+
+
+def check_moved_by(q: Mcmc, trace: Map[Any], moved: Any, *, known: bool) -> None:
+    """Raise an error if q is to move what there is not, or has nothing to move."""
+    for a in q.only or ():
+        if known and a not in trace:
+            raise AddressError(
+                f"{describe(q)}: there is no variable {a!r} to move; there are {', '.join(map(repr, trace)) or 'none'}."
+            )
+    if known and not moved:
+        raise AddressError(
+            f"{describe(q)}: there is no continuous variable to move; there are {', '.join(map(repr, trace)) or 'none'}. "
+            f"Use metropolis(f, q) with a program f that samples discrete variables again."
+        )
+
+
+def check_density_known(e: Evaluation, p: Program, q: Mcmc | Metropolis) -> None:
+    """Raise an error if a Markov kernel cannot know the density that it is to leave invariant."""
+    if e.partial:
+        raise GrammarError(
+            f"{describe(q)}: a scan dropped variables, keeping only the newest, so that the density to leave invariant is "
+            f"an integral that is not known. Leave keep out of the scan, or move the particles inside of its steps."
+        )
+    if any(isinstance(part, Carried) for part in subprograms(p)):
+        raise LoopStructureError(
+            f"{describe(q)}: inside of a step, the density of the program so far is that of the step before, which this "
+            f"step does not know. Let the kernel move what the step has proposed for: mcmc(kernel, propose(p, q)). "
+            f"Or write the loop out: {WRITTEN_OUT}."
+        )
 
 
 def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bool) -> None:

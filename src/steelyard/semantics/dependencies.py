@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.language.addresses import Previous
-from steelyard.language.programs import Primitive, Programmable, Propose, program
+from steelyard.language.programs import Primitive, Program, Programmable, program
 from steelyard.language.rewrite import marginal
 from steelyard.language.state import run
 from steelyard.maps import Domain, Map
@@ -104,15 +104,15 @@ class Tables:
     def __init__(self) -> None:
         self._found: dict[Any, Equations | None] = {}
 
-    def reuse(self, q: Propose, c0: Values, e1: Evaluation) -> Reuse | None:
-        """Return what the target of q has in common with its proposal; None, if that is nothing.
+    def reuse(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
+        """Return what a target has in common with what is proposed for it; None, if that is nothing.
 
         Args:
-            q: the propose.
+            f: the target.
             c0: what it is called with.
-            e1: the evaluation of its proposal.
+            e1: the evaluation of the proposal.
         """
-        f, origin, before = marginal(q.p), e1.provenance, e1.log_density
+        origin, before = e1.provenance, e1.log_density
         if origin is None or origin.f != f or origin.c0 is not c0 or not isinstance(f, Primitive):
             return None
         if e1.trace.masks or before.masks:

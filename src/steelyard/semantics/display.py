@@ -31,6 +31,8 @@ def _parts(evaluation: "Evaluation") -> Group:
         Text(f"Evaluation of {size} particles: log Z {_number(evaluation.log_z)}, ESS {_number(evaluation.ess)}"),
         Text("trace: " + (", ".join(f"{a} {_shape(v)}" for a, v in evaluation.trace.items()) or "empty")),
     ]
+    if evaluation.found is not None and not is_traced(evaluation.found.done):
+        parts.append(Text(evaluation.found.says()))
     if evaluation.levels:
         parts.append(levels(evaluation))
     return Group(*parts)
@@ -40,13 +42,23 @@ def levels(evaluation: "Evaluation") -> Table:
     """Return the table of levels."""
     columns = Table(box=None, pad_edge=False, header_style="bold")
     columns.add_column("level")
-    for name in ("log Z increment", "ESS", "largest weight", "distinct ancestors"):
+    names = ["log Z increment", "ESS", "largest weight", "distinct ancestors"]
+    moves = any(level.acceptance is not None for level in evaluation.levels)
+    for name in [*names, *(("acceptance", "squared jump") if moves else ())]:
         columns.add_column(name, justify="right")
     for level in evaluation.levels:
-        numbers = (level.log_z_increment, level.ess, level.max_weight, level.ancestors)
+        numbers = [level.log_z_increment, level.ess, level.max_weight, level.ancestors]
+        numbers += [level.acceptance, level.jump] if level.acceptance is not None else []
         # A label is no markup: addresses may hold square brackets.
-        columns.add_row(Text(level.label), *map(_number, numbers))
+        columns.add_row(Text(level.label), *(_number(used(x, evaluation.found)) for x in numbers))
     return columns
+
+
+def used(numbers: Any, found: Any) -> Any:
+    """Return what steps gave, of an adaptive schedule those that there were."""
+    if found is None or is_traced(found.count) or np.shape(numbers)[:1] != (found.most,):
+        return numbers
+    return numbers[: int(found.count)]
 
 
 def _number(x: Any) -> str:

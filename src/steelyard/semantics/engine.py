@@ -1,9 +1,10 @@
 """What the rules ask of an engine."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from steelyard.language.programs import Primitive, Program, Propose, Scan
+from steelyard.language.programs import Adapt, Primitive, Program, Scan
 from steelyard.language.state import Run
 from steelyard.maps import Domain, Map
 from steelyard.particles.resampling import Noise
@@ -12,6 +13,17 @@ from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
 
 Trace: TypeAlias = Map[Any]
+
+
+class Moved(NamedTuple):
+    """Where a Markov kernel moved a particle: new values, and how often it accepted."""
+
+    values: Trace
+    acceptance: Any
+
+
+# A function of how a program is evaluated at a trace, of keys by number, and of the trace of one particle.
+Transition: TypeAlias = Callable[[Callable[[Trace], Evaluation], Callable[[Any], Any], Trace], Moved]
 
 
 class Engine(Protocol):
@@ -44,8 +56,8 @@ class Engine(Protocol):
         """Run a primitive program for every particle, under substitution."""
         ...
 
-    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
-        """Take densities over from the proposal of q when its target runs inside, and tell which are the same."""
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        """Take densities over from e1 when p runs inside, and tell which are the same."""
         ...
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -54,6 +66,22 @@ class Engine(Protocol):
 
     def remark(self, kind: str, place: str, message: str) -> None:
         """Tell the user what is allowed, but leads to results that are seldom meant."""
+        ...
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        """Evaluate the steps of an adaptive scan."""
+        ...
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Trace) -> Moved:
+        """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
+        ...
+
+    def pushed(self, bijection: Any, tau: Trace, *, back: bool = False) -> tuple[Trace, dict[str, Any]]:
+        """Push the values of every particle through a bijection, and return log determinants by address."""
+        ...
+
+    def accepts(self, log_alpha: Any) -> Any:
+        """Tell which particles accept what has these acceptance ratios."""
         ...
 
     def noise(self, method: str, log_weights: Any) -> Noise:

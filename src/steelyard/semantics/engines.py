@@ -11,16 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import SupportWarning
-from steelyard.language.programs import Primitive, Program, Propose, Scan
+from steelyard.language.bijections import pushed
+from steelyard.language.programs import Adapt, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, run
 from steelyard.maps import Domain, Map, common_origins, dom
 from steelyard.particles.randomness import particle_key, scattered, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
-from steelyard.semantics import judgement, loops
+from steelyard.semantics import adaptive, judgement, loops
 from steelyard.semantics.degenerate import Looker
 from steelyard.semantics.dependencies import Reuse, Tables
 from steelyard.semantics.draws import draw
+from steelyard.semantics.engine import Moved, Transition
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.jaxprs import without_gradients
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key, is_traced
 
@@ -118,8 +121,8 @@ class Vectorized:
         self.objective = objective
 
     @contextmanager
-    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> Iterator[Domain]:
-        self._reuse = self._tables.reuse(q, c0, e1) if self._incremental else None
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> Iterator[Domain]:
+        self._reuse = self._tables.reuse(p, c0, e1) if self._incremental else None
         yield Domain() if self._reuse is None else dom(self._reuse.known)
         self._reuse = None
 
@@ -166,6 +169,32 @@ class Vectorized:
         """Count levels from another number."""
         return self._levels.counting(start)
 
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        return adaptive.compiled(self, q, e0, c0)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        level = self._levels.next()
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[None, Moved]:
+            at = partial(Single().run, p, Values.shared(args))
+            try:
+                return None, transition(at, partial(level, particle), given)
+            except NotImplementedError:
+                return None, transition(at, lambda number: threefry_key(level(particle, number)), given)
+
+        def every(own: list[Any], tau: Map[Any]) -> Moved:
+            return run_for_each(one, c0.with_varying(own), jnp.arange(self._particles), tau, chunk=self._chunk)[1]
+
+        return without_gradients(every)(c0.varying(), tau)
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        values, log_det = jax.vmap(partial(pushed, bijection, back=back))(dict(tau))
+        return Map(values), log_det
+
+    def accepts(self, log_alpha: Any) -> Any:
+        keys = jax.vmap(self._levels.next())(jnp.arange(self._particles))
+        return is_accepted(jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys), log_alpha)
+
     def remark(self, kind: str, place: str, message: str) -> None:
         # A program is traced before it runs. What is said then is not said again.
         if self._is_traced:
@@ -203,11 +232,31 @@ class Universal:
         ]
         return together(results)
 
-    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        return adaptive.written_out(self, q, e0, c0)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        level = self._levels.next()
+        return moved_together(
+            [
+                transition(at_particle(p, c0, l), partial(level, l), tau.of_particle(l))  # noqa: B023
+                for l in range(self._particles)
+            ]
+        )
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        return pushed_one_by_one(bijection, tau, self._particles, back=back)
+
+    def accepts(self, log_alpha: Any) -> Any:
+        level = self._levels.next()
+        uniforms = [np.asarray(jax.random.uniform(level(l), (2,)), float) for l in range(self._particles)]
+        return is_accepted(np.stack(uniforms), log_alpha)
 
     def remark(self, kind: str, place: str, message: str) -> None:
         self._voice.say(f"{place}: {message}")
@@ -236,17 +285,57 @@ class Single:
         result = run(f, c0.tree, fixed, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
 
-    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         raise TypeError("a target program has no loop")
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        raise TypeError("a target program has no loop")
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        raise TypeError("a target program moves nothing")
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        values, log_det = pushed(bijection, dict(tau), back=back)
+        return Map(values), log_det
+
+    def accepts(self, log_alpha: Any) -> Any:
+        raise TypeError("a target program moves nothing")
 
     def remark(self, kind: str, place: str, message: str) -> None:
         """Nothing is proposed at a given trace."""
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
+
+
+def is_accepted(uniforms: Any, log_alpha: Any) -> Any:
+    """Tell who accepts, from two uniform numbers for each: one alone has too few digits for small probabilities."""
+    xp = log_alpha.__array_namespace__()
+    uniform = uniforms[:, 0] + uniforms[:, 1] * 2.0**-23
+    return (uniform < xp.exp(xp.minimum(log_alpha, 0.0))) | (log_alpha >= 0)
+
+
+def at_particle(p: Program, c0: Values, index: int) -> Callable[[Map[Any]], Evaluation]:
+    """Return the evaluation of a program for one particle, as a function of its trace."""
+    return partial(Single().run, p, Values.shared(c0.of_particle(index)))
+
+
+def moved_together(results: list[Moved]) -> Moved:
+    """Join where single particles moved to."""
+    rates = np.array([float(result.acceptance) for result in results])
+    return Moved(_gather([result.values for result in results], object, None), rates)
+
+
+def pushed_one_by_one(
+    bijection: Any, tau: Map[Any], particles: int, *, back: bool
+) -> tuple[Map[Any], dict[str, Any]]:
+    """Push single particles through a bijection, and join them."""
+    pairs = [pushed(bijection, dict(tau.of_particle(l)), back=back) for l in range(particles)]
+    log_det = {a: np.array([float(dets[a]) for _, dets in pairs]) for a in pairs[0][1]}
+    return _gather([Map(values) for values, _ in pairs], object, None), log_det
 
 
 def together(results: list[Run]) -> Run:

@@ -32,6 +32,10 @@ class LevelSummary:
         max_weight: the largest normalised weight.
         ancestors: how many distinct particles were kept; all of them, where nothing was resampled.
         loss: what the objective gave here; zero without one.
+        acceptance: of a Markov kernel, how often it moved a particle: the average of the acceptance probabilities, by
+            weight, over particles and steps; else None.
+        jump: of a Markov kernel, the average squared distance between the places of a particle before and after; else
+            None.
 
     Example:
         >>> import jax, steelyard as sy
@@ -46,6 +50,8 @@ class LevelSummary:
     max_weight: Scalar
     ancestors: Any
     loss: Any = 0.0
+    acceptance: Any = None
+    jump: Any = None
 
     @classmethod
     def of(
@@ -107,6 +113,10 @@ class Evaluation:
     provenance: Any = field(default=None, metadata={"static": True})
     # Of an extended target: the evaluation of its marginal, which was made on the way.
     marginal: "Evaluation | None" = None
+    # The variables that a bijection mixed, whose densities have a meaning only together.
+    joint: tuple[frozenset[str], ...] = field(default=(), metadata={"static": True})
+    # What an adaptive schedule chose, step by step.
+    found: Any = None
 
     @property
     def value(self) -> Any:

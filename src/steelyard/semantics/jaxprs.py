@@ -6,6 +6,8 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
+from steelyard.types import stop_gradient
+
 
 def rewritten(
     f: Callable[..., Any],
@@ -31,6 +33,21 @@ def rewritten(
         for rewrite in rewrites:
             jaxpr = rewrite(jaxpr)
         leaves = as_function(ClosedJaxpr(jaxpr, closed.consts))(*jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return run
+
+
+def without_gradients(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function through which no gradient flows, neither from its arguments nor from what it closes over.
+
+    On the inside nothing is differentiated either: loops that cannot be are allowed.
+    """
+
+    def run(*args: Any) -> Any:
+        closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+        constants, inputs = stop_gradient((closed.consts, jax.tree.leaves(args)))
+        leaves = jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, constants))(*inputs)
         return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
 
     return run

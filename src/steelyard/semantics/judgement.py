@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from steelyard.language.programs import (
+    Adapt,
     Carried,
     Compose,
     Detach,
     Extend,
+    Mcmc,
+    Metropolis,
     Move,
     Prev,
     Primitive,
@@ -19,9 +22,10 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Transport,
 )
 from steelyard.language.rewrite import target
-from steelyard.semantics import rules
+from steelyard.semantics import markov, rules
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.rules import Rule
@@ -69,7 +73,9 @@ def apply(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Rule:
             return rules.compose(q, c0, tau0)
         case Move():
             return rules.move(engine, q, c0, tau0)
-        case Propose() | Resample() | Detach() | Scan() if tau0 is not None:
+        case Transport():
+            return rules.transport(engine, q, c0, tau0)
+        case Propose() | Resample() | Detach() | Scan() | Mcmc() | Metropolis() | Adapt() if tau0 is not None:
             return apply(engine, target(q), c0, tau0)
         case Propose():
             return rules.propose(engine, q, c0)
@@ -79,6 +85,12 @@ def apply(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Rule:
             return rules.detach(engine, q, c0)
         case Scan():
             return rules.scan(engine, q, c0)
+        case Adapt():
+            return rules.adapt(engine, q, c0)
+        case Mcmc():
+            return markov.mcmc(engine, q, c0)
+        case Metropolis():
+            return markov.metropolis(engine, q, c0)
         case Carried():
             return _axiom(rules.carried(q, c0, tau0))
 

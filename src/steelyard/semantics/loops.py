@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from steelyard.errors import LoopStructureError
+from steelyard.errors import GrammarError, LoopStructureError
 from steelyard.language.addresses import Previous
 from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program, subprograms
 from steelyard.language.rewrite import target
@@ -37,9 +37,14 @@ class Step(NamedTuple):
     ancestors: Any
 
 
-def advance(engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Values) -> tuple[Step, Primitive | None]:
-    """Evaluate one step, and tell which program its densities are of."""
-    so_far = Carried(before, arguments)
+def advance(
+    engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Values, density: Program | None = None
+) -> tuple[Step, Primitive | None]:
+    """Evaluate one step, and tell which program its densities are of.
+
+    `density` is the program whose density the steps before denote, if it is known.
+    """
+    so_far = Carried(before, arguments, density)
     built = program(q.step(so_far, x))
     conditions.check_step(built, so_far, q)
     after = engine.run(built, arguments)
@@ -95,9 +100,10 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return _without_steps(q, e0)
     carried, arguments = begin(engine, q, e0, c0)
     cumulative = index = np.arange(e0.particles)
-    levels, values, steps = (), [], []
+    levels, values, steps, density = (), [], [], _steady(q)
     for number in range(q.length):
-        step, _ = advance(engine, q, jax.tree.map(lambda x: x[number], q.xs), carried, arguments)  # noqa: B023
+        x = jax.tree.map(lambda x: x[number], q.xs)  # noqa: B023
+        step, _ = advance(engine, q, x, carried, arguments, density)
         carried, arguments = step.evaluation, step.arguments
         ancestors = index if step.ancestors is None else step.ancestors
         cumulative = take(cumulative, ancestors)
@@ -119,10 +125,10 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     first = jax.tree.map(lambda x: x[0], q.xs)
     index = jnp.arange(e0.particles)
 
-    sources, repeats = [], []
+    sources, repeats, density = [], [], _steady(q)
 
     def step(e: Evaluation, arguments: Values, x: Any) -> Step:
-        done, source = advance(engine, q, x, e, arguments)
+        done, source = advance(engine, q, x, e, arguments, density)
         sources.append(source)
         repeats.append(_Repeats.of(done.evaluation))
         return done
@@ -131,12 +137,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     with engine.counting(0) as used:
         after = jax.eval_shape(step, carried, arguments, first)
     resamples = after.ancestors is not None
-    # What one step drops is missing from then on.
-    carried = replace(_alike(carried, after.evaluation, engine.one), partial=after.evaluation.partial)
-    # From the second step on values are from the distributions of the step.
-    trace = replace(carried.trace, origins=after.evaluation.trace.origins)
-    carried = replace(carried, trace=trace)
-    _check_structure(q, carried, _alike(after.evaluation, carried, engine.one))
+    carried = prepared(engine, q, carried, after.evaluation)
     once = _Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()
     source = _source(e0, c0)
@@ -150,7 +151,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
             # Densities of the program that every step leaves may be taken over from one step by the next.
             before = e if lasting is None else replace(e, provenance=Provenance(lasting, mine))
             done = step(before, mine, x)
-        new = _alike(done.evaluation, e, engine.one)
+        new = alike(done.evaluation, e, engine.one)
         if resamples:
             cumulative = take(cumulative, done.ancestors)
         record = done.levels, done.kept, done.ancestors if q.keep is not None else None
@@ -174,6 +175,21 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
         kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
     return finish(q, e0, last, levels, cumulative, kept)
+
+
+def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) -> Evaluation:
+    """Return what goes into the first step in the form in which it goes into every other one.
+
+    Raises:
+        LoopStructureError: a step leaves something else.
+    """
+    # What one step drops is missing from then on.
+    fixed = carried.fixed and after.fixed
+    carried = replace(alike(carried, after, engine.one), partial=after.partial, fixed=fixed, joint=after.joint)
+    # From the second step on values are from the distributions of the step.
+    carried = replace(carried, trace=replace(carried.trace, origins=after.trace.origins))
+    _check_structure(q, carried, alike(after, carried, engine.one))
+    return carried
 
 
 class _Repeats(NamedTuple):
@@ -222,7 +238,18 @@ def _carry(e: Evaluation) -> Evaluation:
         score=e.score,
         at_rest=e.at_rest,
         partial=e.partial,
+        fixed=e.fixed,
+        joint=e.joint,
     )
+
+
+def _steady(q: Scan) -> Program | None:
+    """Return the program whose density the program so far denotes, if that is the same in all steps."""
+    try:
+        first, last = target(q.q), target(q.build(Carried(), 0))
+    except GrammarError:
+        return None
+    return first if (isinstance(last, Carried) or last == first) and not isinstance(first, Carried) else None
 
 
 def _source(e: Evaluation, c0: Values) -> Primitive | None:
@@ -239,7 +266,7 @@ def _newest(e: Evaluation) -> Evaluation:
     return replace(e, trace=newest(e.trace), log_density=newest(e.log_density), partial=e.partial or drops)
 
 
-def _alike(e: Evaluation, other: Evaluation, one: Any) -> Evaluation:
+def alike(e: Evaluation, other: Evaluation, one: Any) -> Evaluation:
     """Return e with an array wherever the other has one that differs between particles."""
     score = one if e.score is None and other.score is not None else e.score
     values = e.values

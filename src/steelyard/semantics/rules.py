@@ -12,10 +12,12 @@ because a particle must stay one particle. And a proposal of density zero under 
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.bijections import is_joint
 from steelyard.language.programs import (
+    Adapt,
     Carried,
     Compose,
     Detach,
@@ -28,11 +30,12 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Transport,
     describe,
     is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import Map, dom, log_product, log_ratio
+from steelyard.maps import Domain, Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
@@ -117,9 +120,10 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     conditions.check_complete(e1, q)
     source = c0
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    with engine.reusing(q, source, e1) as same:
+    with engine.reusing(marginal(q.p), source, e1) as same:
         e2 = yield q.p, c0, e1.trace
     conditions.check_measures(e1.trace, e2.trace, q, engine.remark)
+    conditions.check_joint(e1.joint, dom(e2.trace), q)
     e3 = e2.marginal or e2
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
     in_w2 = dom(rho2) - (dom(tau2) - dom(tau1)) - same
@@ -144,6 +148,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
         score=total_score(e1.score, e2.score),
         histories=e1.histories,
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
+        found=e1.found,
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
     )
 
@@ -195,6 +200,8 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
         partial=e1.partial,
         fixed=True,
         provenance=e1.provenance,
+        joint=e1.joint,
+        found=e1.found,
     )
 
 
@@ -244,14 +251,64 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
     e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
-    kept = tuple(history.rename(lambda a: previous(a) if variable(a) in moved else a) for history in e1.histories)
-    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, histories=kept, provenance=known))
+    def new(a: str) -> str:
+        return previous(a) if variable(a) in moved else a
+
+    kept = tuple(history.rename(new) for history in e1.histories)
+    joint = tuple(frozenset(map(new, group)) for group in e1.joint)
+    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, histories=kept, joint=joint, provenance=known))
+
+
+def transport(engine: Engine, q: Transport, c0: Values, tau0: Trace | None) -> Rule:
+    """Transport: q's particles, pushed through a bijection T.
+
+    c, tau, rho, w <- q(c0)[T^-1(tau0)]
+    ------------------------------------------------------------------------
+    c, T(tau), rho / |det T'(tau)|, w <- transport(T, q)(c0)[tau0]
+
+    where w has the same factor, if values were substituted: these count as if they were observed.
+    """
+    names = q.only
+    if names is None and tau0 is not None:
+        # Which of the values are q's.
+        e = yield q.q, c0, tau0
+        names = tuple(e.trace)
+    given = conditions.given_to(q, names, tau0)
+    after, log_det = Map[Any](), {}
+    if given and tau0 is not None:
+        after = tau0.restrict(Domain(dict.fromkeys(given, True)))
+        before, inverse = engine.pushed(q.bijection, after, back=True)
+        log_det = {a: -x for a, x in inverse.items()}
+        tau0 = before | tau0.restrict(Domain({a: True for a in tau0 if a not in given}))
+    e = yield q.q, c0, tau0
+    moved = conditions.check_transported(e.trace, q)
+    if not given:
+        after, log_det = engine.pushed(q.bijection, e.trace.restrict(Domain(dict.fromkeys(moved, True))))
+    rho = {a: e.log_density[a] - log_det[a] if a in log_det else e.log_density.values_at[a] for a in e.log_density}
+    return replace(
+        e,
+        trace=after | e.trace.restrict(Domain({a: True for a in e.trace if a not in moved})),
+        log_density=Map(rho, e.log_density.masks),
+        log_weight=e.log_weight - sum(log_det.values()) if given else e.log_weight,
+        joint=(*e.joint, frozenset(moved)) if is_joint(q.bijection, moved) else e.joint,
+        kernel=None,
+        marginal=None,
+        fixed=False,
+        at_rest=None,
+        provenance=None,
+    )
 
 
 def scan(engine: Engine, q: Scan, c0: Values) -> Rule:
     """Scan: q, and then one step after the other, each from the evaluation of those before it."""
     e0 = yield q.q, c0, None
     return engine.loop(q, e0, c0)
+
+
+def adapt(engine: Engine, q: Adapt, c0: Values) -> Rule:
+    """Adapt: a scan over what is chosen from the particles on the way."""
+    e0 = yield q.q, c0, None
+    return engine.search(q, e0, c0)
 
 
 def carried(q: Carried, c0: Values, tau0: Trace | None) -> Evaluation:
@@ -276,4 +333,6 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,
+        joint=e1.joint + e2.joint,
+        found=e1.found or e2.found,
     )

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.maps import take
+from steelyard.maps import select, take
 from steelyard.types import is_traced
 
 
@@ -72,6 +72,13 @@ class Values:
             for x, here, there in zip(self.leaves, self.varies, other.varies, strict=True)
         )
         return Values(leaves, tuple(a or b for a, b in zip(self.varies, other.varies, strict=True)), self.structure)
+
+    def chosen(self, mask: Any, other: "Values") -> "Values":
+        """Return these values where the mask holds, and the other ones elsewhere."""
+        size = mask.shape[-1]
+        ours, theirs = self.varying_like(other, size), other.varying_like(self, size)
+        pairs = zip(ours.leaves, theirs.leaves, ours.varies, strict=True)
+        return replace(ours, leaves=tuple(select(mask, x, y) if v and x is not y else x for x, y, v in pairs))
 
     def of_particle(self, index: int) -> Any:
         """Return the tree of one particle."""

@@ -9,17 +9,18 @@ import numpy as np
 
 from steelyard.arguments import check_count
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Primitive, Program, Programmable, Propose, Scan, program
+from steelyard.language.programs import Adapt, Primitive, Program, Programmable, Scan, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Domain, Map
 from steelyard.particles.resampling import Noise
 from steelyard.particles.weights import normalize
-from steelyard.semantics import judgement, loops
-from steelyard.semantics.engines import together
+from steelyard.semantics import adaptive, judgement, loops
+from steelyard.semantics.engine import Moved, Transition
+from steelyard.semantics.engines import at_particle, moved_together, pushed_one_by_one, together
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 from steelyard.testing import vectorized
-from steelyard.testing.outcomes import Branch, Outcome, branches, every_noise, every_value, frozen
+from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
 from steelyard.testing.precision import doubled, in_double_precision
 from steelyard.types import Count, Distribution, EngineName
 
@@ -104,11 +105,28 @@ class Enumerating:
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
 
-    def reusing(self, q: Propose, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.unrolled(self, q, e0, c0)
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        return adaptive.written_out(self, q, e0, c0)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        def one(index: int) -> Moved:
+            return transition(at_particle(p, c0, index), lambda number: Dice(self.choose), tau.of_particle(index))
+
+        return moved_together(
+            [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
+        )
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        return pushed_one_by_one(bijection, tau, self._particles, back=back)
+
+    def accepts(self, log_alpha: Any) -> Any:
+        return np.array([self.choose(lambda x=x: either_way(x)) for x in log_alpha])
 
     def remark(self, kind: str, place: str, message: str) -> None:
         """What a proposal misses shows in the outcomes."""

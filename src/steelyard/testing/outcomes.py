@@ -75,6 +75,23 @@ def every_value(address: str, distribution: Distribution) -> list[Outcome]:
     return [Outcome(float(np.exp(np.sum(distribution.log_prob(v)))), v) for v in values]
 
 
+def either_way(log_alpha: Any) -> list[Outcome]:
+    """Return both ways in which a step with this acceptance ratio can end."""
+    alpha = float(np.exp(min(float(log_alpha), 0.0)))
+    return [Outcome(alpha, True), Outcome(1 - alpha, False)]
+
+
+class Dice:
+    """What a Markov kernel is given in place of a key, to choose one of finitely many ways: every one is gone."""
+
+    def __init__(self, choose: Callable[[Callable[[], list[Outcome]]], Any]) -> None:
+        self._choose = choose
+
+    def choose(self, probabilities: Any) -> Any:
+        """Return an index, with these probabilities."""
+        return self._choose(lambda: [Outcome(float(p), i) for i, p in enumerate(np.asarray(probabilities))])
+
+
 def every_noise(method: str, weights: np.ndarray) -> Iterator[Outcome]:
     """Yield a piece of noise for each result that a resampler can have, with the probability of the piece."""
     size = len(weights)

@@ -7,6 +7,8 @@ would draw. Everything else is its own: densities and which of them it reuses, p
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +21,12 @@ from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics.draws import draw
-from steelyard.semantics.engines import Universal, Vectorized, together
+from steelyard.semantics.engine import Moved, Transition
+from steelyard.semantics.engines import Single, Universal, Vectorized, at_particle, is_accepted, moved_together, together
 from steelyard.semantics.evaluate import abstractly
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.values import Values
-from steelyard.testing.outcomes import Branch, Outcome, branches, every_noise, every_value, frozen
+from steelyard.semantics.values import Values, run_for_each
+from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
 from steelyard.types import Distribution
 
 # How many outcomes are computed at once: few different numbers, so that JAX seldom has to compile its operations.
@@ -78,6 +81,31 @@ class Writing(Universal):
             self._known[mark] = list(_runs(f, args, given)), args
         return self._known[mark][0]
 
+    def accepts(self, log_alpha: Any) -> Any:
+        self._levels.skip(1)
+        accepted = np.array([self._branch.choose(lambda x=x: either_way(x)) for x in log_alpha])
+        # A number that says so to whoever has the same acceptance ratio.
+        alpha = np.exp(np.minimum(log_alpha, 0.0))
+        for l, uniform in enumerate(np.where(accepted, alpha / 2, (1 + alpha) / 2)):
+            self._script.values[self._levels.used, 0, l] = uniform
+        return accepted
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        self._levels.skip(1)
+        level, results = self._levels.used, []
+
+        for l in range(self._particles):
+
+            def dice(number: int, l: int = l) -> Dice:
+                def choose(alternatives: Callable[[], list[Outcome]]) -> Any:
+                    self._script.values[level, number, l] = self._branch.choose(alternatives)
+                    return self._script.values[level, number, l]
+
+                return Dice(choose)
+
+            results.append(transition(at_particle(p, c0, l), dice, tau.of_particle(l)))
+        return moved_together(results)
+
     def noise(self, method: str, log_weights: Any) -> Noise:
         self._levels.skip(1)
         noise = self._branch.choose(lambda: list(every_noise(method, normalize(log_weights))))
@@ -121,6 +149,27 @@ class Reading(Vectorized):
             return look_up
 
         return of_particle
+
+    def accepts(self, log_alpha: Any) -> Any:
+        self.skip(1)
+        uniforms = self._written(self.used, 0, jnp.arange(self._particles))
+        return is_accepted(jnp.stack([uniforms, jnp.zeros_like(uniforms)], axis=-1), log_alpha)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        self.skip(1)
+        level = self.used
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[None, Moved]:
+            def dice(number: Any) -> Any:
+                return SimpleNamespace(choose=lambda _: self._written(level, number, particle).astype(int))
+
+            return None, transition(partial(Single().run, p, Values.shared(args)), dice, given)
+
+        return run_for_each(one, c0, jnp.arange(self._particles), tau)[1]
+
+    def _written(self, level: Any, site: Any, particle: Any) -> Any:
+        table = self._read.values.get(())
+        return jnp.zeros(jnp.shape(particle)) if table is None else table[level, site, particle]
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         self.skip(1)
