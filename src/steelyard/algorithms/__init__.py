@@ -12,3 +12,4 @@ from steelyard.algorithms.proposals import importance as importance
 from steelyard.algorithms.proposals import iwae as iwae
 from steelyard.algorithms.proposals import rws as rws
 from steelyard.algorithms.proposals import svi as svi
+from steelyard.algorithms.tempering import tempered as tempered

@@ -198,7 +198,8 @@ class Adapt:
     """A scan over what is chosen from the particles themselves, until that is enough; `most` steps at most.
 
     `choose(engine, state, e, c0)` returns the next state and the next x, from the particles so far; `learn(state,
-    levels)` the state after the step. A state is a dictionary, whose entry `done` ends the scan.
+    levels)` the state after the step. A state is a dictionary, whose entry `done` ends the scan. The `example` is an x
+    to look at a step with.
     """
 
     step: "Callable[[Program, Any], Programmable]"
@@ -206,6 +207,7 @@ class Adapt:
     choose: Callable[..., Any]
     learn: Callable[..., Any]
     state: Any
+    example: Any
     most: int
     remedy: str = ""
 

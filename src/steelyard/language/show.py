@@ -87,7 +87,7 @@ def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
             inner = q.build(Carried(), 0) if q.length else q.q
             return _heading("scan", f" {q.length} times"), [("first", q.q), ("then", inner)]
         case Adapt():
-            inner = q.step(Carried(), None)
+            inner = q.step(Carried(), q.example)
             return _heading("scan", f" at most {q.most} times"), [("first", q.q), ("then", program(inner))]
         case Mcmc(kernel, inner, steps):
             return _heading("mcmc", f" {name_of(kernel)}{_times(steps)}"), [("", inner)]

@@ -31,10 +31,18 @@ class Found:
     most: int = field(metadata={"static": True})
     remedy: str = field(metadata={"static": True})
 
+    def says(self) -> str:
+        """Return what is to be said of it, where it is known."""
+        if np.ndim(self.done):
+            return f"adaptive: {int(np.sum(self.done))} of {np.size(self.done)} runs were enough"
+        if not bool(self.done):
+            return f"The schedule has not reached its end after {int(self.count)} levels: no result. {self.remedy}."
+        return f"adaptive: {int(self.count)} levels"
+
 
 def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate an adaptive scan with `lax.while_loop`. No gradient flows through it."""
-    loop = Scan(q.step, q.q, None, q.most)
+    loop = Scan(q.step, q.q, jax.tree.map(lambda x: jnp.asarray(x)[None], q.example), q.most)
     carried, arguments = loops.begin(engine, loop, e0, c0)
     index = jnp.arange(e0.particles)
 
@@ -47,6 +55,7 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     with engine.counting(0) as used:
         state, x, after = jax.eval_shape(step, carried, arguments, q.state)
     carried = loops.prepared(engine, loop, carried, after.evaluation)
+    structure = jax.tree.structure(carried)
     start, keys = engine.used, used()
 
     def go_on(carry: Any) -> Any:
@@ -58,7 +67,7 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
         mine = replace(arguments.with_varying(own), score=score)
         with engine.counting(start + number * keys):
             state, x, done = step(e, mine, state)
-        new = loops.alike(done.evaluation, e, engine.one)
+        new = jax.tree.unflatten(structure, jax.tree.leaves(loops.alike(done.evaluation, e, engine.one)))
         cumulative = cumulative if done.ancestors is None else take(cumulative, done.ancestors)
         records = jax.tree.map(lambda all, one: all.at[number].set(one), records, (x, done.levels))
         return number + 1, state, new, done.arguments.varying(), done.arguments.score, cumulative, records
@@ -80,7 +89,7 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
 
 def written_out(engine: Engine, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate an adaptive scan step by step, in Python."""
-    loop = Scan(q.step, q.q, None, q.most)
+    loop = Scan(q.step, q.q, jax.tree.map(lambda x: jnp.asarray(x)[None], q.example), q.most)
     carried, arguments = loops.begin(engine, loop, e0, c0)
     state, steps, cumulative = q.state, [], np.arange(e0.particles)
     levels: tuple[LevelSummary, ...] = ()

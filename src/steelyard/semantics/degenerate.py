@@ -20,6 +20,8 @@ def check_weights(e: Evaluation, q: Program, again: Callable[[Looker], Any]) -> 
     """
     if is_traced(e.log_weight):
         return
+    if e.found is not None and not is_traced(e.found.done) and not e.found.done:
+        raise WeightError(f"{describe(q)}: {e.found.says()}")
     log_weight = np.asarray(e.log_weight)
     if np.isnan(log_weight).any():
         problem, remedy, bad = "NaN", "Look for NaN in the arguments and parameters", np.isnan

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from steelyard.language.coordinates import Placed, Position
+from steelyard.language.coordinates import Position
 from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, describe, name_of
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, chosen, dom, either, log_ratio, select
@@ -18,6 +18,7 @@ from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine, Moved, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary, dense
+from steelyard.semantics.positions import placed
 from steelyard.semantics.rules import Rule
 from steelyard.semantics.values import Values
 from steelyard.types import is_traced, stop_gradient
@@ -155,9 +156,8 @@ def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) 
     def named(values: dict[str, Any]) -> Trace:
         return Map({**{a: tau[a] for a in tau}, **values}, tau.masks)
 
-    wanted = [a for a in tau if q.only is None or a in q.only]
-    start = at(named({a: Placed(tau[a], named=q.only is not None) for a in wanted})).trace
-    position = {a: start[a].coordinates for a in wanted if a in start and isinstance(start[a], Position)}
+    start = at(placed(tau, q.only)).trace
+    position = {a: start[a].coordinates for a in start if isinstance(start[a], Position)}
     conditions.check_moved_by(q, tau, position, known=known)
     if not position or q.steps == 0:
         return Moved(Map(), jnp.zeros(()))
