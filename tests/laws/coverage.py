@@ -9,6 +9,8 @@ from steelyard.language.programs import (
     Compose,
     Detach,
     Extend,
+    Mcmc,
+    Metropolis,
     Move,
     Prev,
     Primitive,
@@ -17,6 +19,7 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Transport,
     is_kernel,
 )
 from steelyard.semantics.dependencies import Tables
@@ -37,6 +40,9 @@ FORMS = {
     Move: "move",
     Detach: "detach",
     Scan: "scan",
+    Mcmc: "mcmc",
+    Metropolis: "metropolis",
+    Transport: "transport",
 }
 
 VALUES = {"nothing": "no value", "pair": "a tree of values", "argument": "the argument as the value"}
@@ -66,6 +72,10 @@ EVERYTHING = (
     "a scan of two sweeps",
     "a scan with other numbers in each step",
     "two sweeps for one target",
+    "a tempered program",
+    "a scan with metropolis",
+    "metropolis of several steps",
+    "metropolis with a variable that only some particles have",
     "a kernel with weights of its own",
     "a kernel that observes what its target observes",
     "a kernel that observes what its target samples",
@@ -108,6 +118,11 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
             yield from _of_primitive(q)
         case Rename(inner, _) if not is_kernel(inner):
             yield "rename of an inference program"
+        case Metropolis(f, inner, steps):
+            if steps > 1:
+                yield "metropolis of several steps"
+            if domain(f).all & domain(inner).sometimes:
+                yield "metropolis with a variable that only some particles have"
         case Scan():
             yield from _of_scan(q, several=several)
         case Extend(Extend(), _):
@@ -138,6 +153,8 @@ def _of_scan(q: Scan, *, several: bool) -> Iterator[str]:
         yield "a scan with a threshold"
     if any(isinstance(part, Detach) for part in inside):
         yield "a scan that detaches"
+    if any(isinstance(part, Metropolis) for part in inside):
+        yield "a scan with metropolis"
     sweeps = [part for part in inside if isinstance(part, Propose) and isinstance(part.q, Move)]
     if len({id(part) for part in sweeps} - {id(part) for part in subprograms(q.q)}) > 1:
         yield "a scan of two sweeps"
@@ -150,6 +167,8 @@ def _of_primitive(q: Primitive) -> Iterator[str]:
     table = table_of(q)
     if q.detached:
         yield "detach of a callable"
+    if q.power != 1:
+        yield "a tempered program"
     if table.returns in VALUES:
         yield VALUES[table.returns]
     for statement in statements_of(table.statements):
@@ -224,7 +243,7 @@ def counting_reuse() -> Iterator[Callable[[], int]]:
     """Count how often a propose takes densities over from its proposal."""
     reuse, count = Tables.reuse, 0
 
-    def counted(self: Tables, q: Propose, c0: Any, e1: Any) -> Any:
+    def counted(self: Tables, q: Program, c0: Any, e1: Any) -> Any:
         nonlocal count
         found = reuse(self, q, c0, e1)
         count += found is not None

@@ -16,7 +16,8 @@ from steelyard.language.addresses import variable
 from steelyard.language.programs import Detach, Kernel, Primitive, Program, Target
 from steelyard.types import Method
 from tests.laws.finite import Factor, Observe, Sample, Table, without_weights
-from tests.laws.primitives import Need, chance, extended, kernel, primitive, renamed, target, weight
+from tests.laws.markov import HeatBath, Turn
+from tests.laws.primitives import SIZES, Need, chance, extended, kernel, primitive, renamed, target, weight
 from tests.laws.scans import Step, changed
 from tests.laws.structure import domain, older, table_of
 
@@ -32,6 +33,7 @@ def inference(rng: Random, need: Need, depth: int) -> Program:
     if depth <= 0:
         return target(rng, need)
     forms = [_propose] * 4 + [_resample] * 4 + [_compose] * 3 + [_move] * 2 + [_rename]
+    forms += [_metropolis] * 2 + [_mcmc, _transport]
     if depth >= 2:
         forms += [_step] * 4 + [_detach]
     if depth >= 3:
@@ -132,6 +134,45 @@ def _mover(rng: Random, q: Program, need: Need, *, observes: bool = True) -> Ker
     return f
 
 
+def _metropolis(rng: Random, need: Need, depth: int) -> Program:
+    return _walked(rng, inference(rng, need, depth - 1), need)
+
+
+def _walked(rng: Random, q: Program, need: Need) -> Program:
+    """Return metropolis(f, q), where f samples some of the variables of q again, in some particles or in all."""
+    names = _variables(q)
+    if not names:
+        return q
+    need = replace(need, positive=chance(rng, 70), wanted=tuple(names), avoid=frozenset(SIZES) - set(names))
+    f = primitive(rng, need, observes=False, two=chance(rng, 30))
+    return sy.metropolis(f, q, steps=rng.choice((1, 1, 1, 2, 0)))
+
+
+def _variables(q: Program) -> list[str]:
+    """Return the variables of q that a program can sample by their name."""
+    return sorted(a for a in domain(q).sizes if a == variable(a))
+
+
+def _mcmc(rng: Random, need: Need, depth: int) -> Program:
+    """Return mcmc(kernel, q), where the kernel draws one variable from its conditional distribution."""
+    q = inference(rng, need, depth - 1)
+    everywhere = sorted(set(domain(q).sizes) - domain(q).sometimes)
+    if not everywhere:
+        return q
+    address = rng.choice(everywhere)
+    return sy.mcmc(HeatBath(address, domain(q).sizes[address]), q, steps=rng.choice((1, 1, 2)), only=[address])
+
+
+def _transport(rng: Random, need: Need, depth: int) -> Program:
+    """Return transport(bijection, q) of one variable."""
+    q = inference(rng, need, depth - 1)
+    everywhere = sorted(set(domain(q).sizes) - domain(q).sometimes)
+    if not everywhere:
+        return q
+    address = rng.choice(everywhere)
+    return sy.transport(Turn(domain(q).sizes[address], rng.choice((1, 1, 2))), q, only=[address])
+
+
 def _sweep(rng: Random, need: Need, depth: int) -> Program:
     """Return propose(extend(p, prev(f)), move(f, resample(q))), q for p or for something like it, with one f or two."""
     p = kernel(rng, replace(need, positive=True))
@@ -206,6 +247,8 @@ def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: b
         template = Detach(template) if detaches and chance(rng, 35) else template
         for _ in range(1 + chance(rng, 30)):
             template = _updated(rng, p, template, need)
+    if chance(rng, 25):
+        template = _walked(rng, template, need)
     return _scan_of(rng, template, start)
 
 

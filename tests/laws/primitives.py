@@ -112,6 +112,8 @@ def kernel(rng: Random, need: Need, **options: Any) -> Kernel:
             f = renamed(rng, f, need)  # type: ignore[assignment]
         elif chance(rng, 8):
             f = sy.prev(f)
+    if chance(rng, 8):
+        f = sy.temper(f, rng.choice((0.0, 0.4, 2.0)))  # type: ignore[assignment]
     return sy.detach(f) if chance(rng, 5) else f  # type: ignore[return-value]
 
 

@@ -10,6 +10,8 @@ from steelyard.language.programs import (
     Compose,
     Detach,
     Extend,
+    Mcmc,
+    Metropolis,
     Move,
     Prev,
     Primitive,
@@ -18,6 +20,7 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
+    Transport,
 )
 from tests.laws.finite import Factor, Observe, Sample, Table, When, statements_of
 
@@ -73,7 +76,7 @@ def domain(q: Program) -> Domain:
             return domain(q1) | domain(q2)
         case Propose(p, _):
             return domain(sy.marginal(p))
-        case Resample(inner, _, _) | Detach(inner):
+        case Resample(inner, _, _) | Detach(inner) | Mcmc(_, inner) | Metropolis(_, inner) | Transport(_, inner):
             return domain(inner)
         case Move(f, inner):
             return domain(f) | older(domain(inner), domain(f))
@@ -94,8 +97,10 @@ def parts(q: Program) -> tuple[Program, ...]:
             return ()
         case Prev(f):
             return (f,)
-        case Rename(inner, _) | Resample(inner, _, _) | Detach(inner):
+        case Rename(inner, _) | Resample(inner, _, _) | Detach(inner) | Mcmc(_, inner) | Transport(_, inner):
             return (inner,)
+        case Metropolis(f, inner):
+            return (f, inner)
         case Scan():
             return (q.q, written_out(q)) if q.length else (q.q,)
         case Extend(p, f):
@@ -170,8 +175,18 @@ def cost(q: Program, particles: int, given: frozenset[str] = frozenset()) -> Cos
             return cost(inner, particles).then(cost(p, particles, frozenset(domain(inner).sizes)))
         case Resample(inner, method, _):
             return cost(inner, particles).then(Cost(_ancestors(method, particles), 0.0))
-        case Detach(inner):
+        case Detach(inner) | Transport(_, inner):
             return cost(inner, particles, given)
+        case Mcmc(kernel, inner):
+            total = cost(inner, particles, given)
+            for _ in range(q.steps):
+                total = total.then(Cost(kernel.size**particles, kernel.size**particles))
+            return total
+        case Metropolis(f, inner):
+            total = cost(inner, particles, given)
+            for _ in range(q.steps):
+                total = total.then(cost(f, particles)).then(Cost(2.0**particles, 0.0))
+            return total
         case Scan():
             return cost(written_out(q), particles, given)
 

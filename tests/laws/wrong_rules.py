@@ -1,5 +1,6 @@
 """Rules with one mistake each, to see that exact enumeration finds it."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,12 +14,13 @@ from steelyard.language.programs import Compose, Detach, Program, Propose, Resam
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles import resampling
 from steelyard.particles.resampling import RESAMPLERS
-from steelyard.semantics import loops, rules
+from steelyard.semantics import loops, markov, rules
 from steelyard.semantics.dependencies import Tables
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.rules import Rule
 from steelyard.types import EngineName
 from tests.laws.finite import Factor, Observe, Sample, Table, When
+from tests.laws.markov import Turn
 
 RIGHT_RESAMPLE, RIGHT_DETACH = rules.resample, rules.detach
 RIGHT_BEGIN, RIGHT_FINISH = loops.begin, loops.finish
@@ -91,14 +93,14 @@ def scan_without_ancestors(q: Scan, e0: Evaluation, last: Evaluation, levels: An
     return replace(RIGHT_FINISH(q, e0, last, levels, ancestors, kept), ancestors=e0.ancestors)
 
 
-def reuse_of_what_was_replaced(tables: Tables, q: Propose, c0: Any, e1: Evaluation) -> Any:
+def reuse_of_what_was_replaced(tables: Tables, q: Program, c0: Any, e1: Evaluation) -> Any:
     """Reuse, which knows that variables changed, and not that a kernel observed something at an address."""
     if (origin := e1.provenance) is not None:
         e1 = replace(e1, provenance=replace(origin, replaced=origin.replaced & set(e1.trace)))
     return RIGHT_REUSE(tables, q, c0, e1)
 
 
-def reuse_in_spite_of_moves(tables: Tables, q: Propose, c0: Any, e1: Evaluation) -> Any:
+def reuse_in_spite_of_moves(tables: Tables, q: Program, c0: Any, e1: Evaluation) -> Any:
     """Reuse, which forgets one of the variables that changed."""
     if (origin := e1.provenance) is not None:
         e1 = replace(e1, provenance=replace(origin, replaced=frozenset(sorted(origin.replaced)[1:])))
@@ -115,6 +117,15 @@ def _part(of: Any, name: str, wrong: Callable[..., Any]) -> Callable[[pytest.Mon
 
 def _rule(name: str, wrong: Callable[..., Rule]) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(rules, name, wrong)
+
+
+def _edited(module: Any, name: str, right: str, wrong: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """Put another expression into the text of a rule."""
+    source = inspect.getsource(getattr(module, name))
+    assert source.count(right) == 1
+    scope: dict[str, Any] = {}
+    exec(source.replace(right, wrong), vars(module), scope)  # noqa: S102
+    return lambda patch: patch.setattr(module, name, scope[name])
 
 
 _A = Sample("a", ((0.13, 0.87),))
@@ -150,7 +161,33 @@ def _update(f: Any, q: Program, reverse: Any = _UPDATE) -> Program:
     return sy.propose(sy.extend(_PAIR, sy.prev(reverse)), sy.move(f, q))
 
 
+_WALK = sy.metropolis(_KERNEL, _WEIGHTED)
+
 MISTAKES = (
+    Mistake(
+        "metropolis without the density of the way back",
+        _edited(markov, "metropolis", "there + log_ratio(", "there + 0 * log_ratio("),
+        _WALK,
+        needs="metropolis",
+    ),
+    Mistake(
+        "metropolis without the density of the target",
+        _edited(markov, "metropolis", "log_alpha = there +", "log_alpha = 0 * there +"),
+        _WALK,
+        needs="metropolis",
+    ),
+    Mistake(
+        "metropolis with steps that do not lead back",
+        _edited(markov, "metropolis", "either(one_way, log_alpha != log_alpha)", "log_alpha != log_alpha"),
+        sy.metropolis(Table((Sample("u", ((0.38, 0.62),)),)), _OPTIONAL),
+        needs="metropolis with a variable that only some particles have",
+    ),
+    Mistake(
+        "transport forwards under substitution",
+        _edited(rules, "transport", "after, back=True)", "after)"),
+        sy.transport(Turn(3), Table((Sample("a", ((0.5, 0.3, 0.2),)),))),
+        needs="transport",
+    ),
     Mistake(
         "no division by u1",
         _rule("propose", partial(propose, divided=False)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from steelyard.language.coordinates import Position
 from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, describe, name_of
@@ -17,7 +18,7 @@ from steelyard.particles import weights
 from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine, Moved, Trace
-from steelyard.semantics.evaluation import Evaluation, LevelSummary, dense
+from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.positions import placed
 from steelyard.semantics.rules import Rule
 from steelyard.semantics.values import Values
@@ -79,9 +80,10 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     kept1, kept2 = dom(tau1) - dom(back.trace), dom(tau2) - dom(tau)
     lost = (kept1 - kept2, kept2 - kept1, dom(back.trace) - dom(tau1), dom(tau) - dom(tau2))
     one_way = reduce(either, (mask for domain in lost for mask in domain.values()), False)
-    log_alpha = log_ratio(rho2, dom(rho2) - same, rho1, dom(rho1) - same, engine.one)
-    log_alpha += log_ratio(back.log_density, dom(back.log_density), fresh.log_density, dom(tau), engine.one)
-    log_alpha = stop_gradient(select(one_way, -jnp.inf, select(log_alpha != log_alpha, -jnp.inf, log_alpha)))
+    there = log_ratio(rho2, dom(rho2) - same, rho1, dom(rho1) - same, engine.one)
+    log_alpha = there + log_ratio(back.log_density, dom(back.log_density), fresh.log_density, dom(tau), engine.one)
+    impossible = either(one_way, log_alpha != log_alpha)
+    log_alpha = stop_gradient(select(impossible, engine.one - np.inf, log_alpha))
     accepted = engine.accepts(log_alpha)
     stays = [a for a in tau1 if a not in tau and tau1.present(a) is True and tau2.present(a) is True]
     e = replace(
@@ -138,16 +140,24 @@ def _squared_distance(tau1: Trace, tau2: Trace, like: Any) -> Any:
     """Return how far each particle went, over the variables that it has before and after."""
     total = 0.0 * like
     for a, both in (dom(tau1) & dom(tau2)).items():
-        if tau1.values_at[a] is not tau2.values_at[a]:
-            pairs = zip(_numbers(tau1[a], like.dtype), _numbers(tau2[a], like.dtype), strict=True)
-            squares = sum(((y - x) ** 2).reshape(*like.shape, -1).sum(axis=-1) for x, y in pairs)
-            total = total + select(both, squares, 0.0)
+        if tau1.values_at[a] is tau2.values_at[a]:
+            continue
+        if isinstance(like, np.ndarray):
+            here = np.broadcast_to(both, like.shape)
+            squares = [_squares(x, y, ()) if h else 0.0 for x, y, h in zip(tau1[a], tau2[a], here, strict=True)]
+            total = total + np.array(squares)
+        else:
+            total = total + select(both, _squares(tau1[a], tau2[a], like.shape), 0.0)
     return total
 
 
-def _numbers(value: Any, dtype: Any) -> list[Any]:
-    objects = getattr(value, "dtype", None) == object
-    return [x.astype(dtype) for x in jax.tree.leaves(dense(value) if objects else value)]
+def _squares(x: Any, y: Any, shape: tuple[int, ...]) -> Any:
+    pairs = zip(jax.tree.leaves(x), jax.tree.leaves(y), strict=True)
+    return sum(((1.0 * b - 1.0 * a) ** 2).reshape(*shape, -1).sum(axis=-1) for a, b in _arrays(pairs))
+
+
+def _arrays(pairs: Any) -> Any:
+    return ((a, b) if isinstance(a, jax.Array) else (np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) -> Moved:

@@ -87,7 +87,7 @@ class Dice:
     def __init__(self, choose: Callable[[Callable[[], list[Outcome]]], Any]) -> None:
         self._choose = choose
 
-    def choose(self, probabilities: Any) -> Any:
+    def roll(self, probabilities: Any) -> Any:
         """Return an index, with these probabilities."""
         return self._choose(lambda: [Outcome(float(p), i) for i, p in enumerate(np.asarray(probabilities))])
 

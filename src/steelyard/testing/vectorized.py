@@ -161,7 +161,7 @@ class Reading(Vectorized):
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[None, Moved]:
             def dice(number: Any) -> Any:
-                return SimpleNamespace(choose=lambda _: self._written(level, number, particle).astype(int))
+                return SimpleNamespace(roll=lambda _: self._written(level, number, particle).astype(int))
 
             return None, transition(partial(Single().run, p, Values.shared(args)), dice, given)
 
