@@ -76,6 +76,8 @@ EVERYTHING = (
     "a scan with metropolis",
     "metropolis of several steps",
     "metropolis with a variable that only some particles have",
+    "metropolis that may change which variables there are",
+    "metropolis after a transport",
     "a kernel with weights of its own",
     "a kernel that observes what its target observes",
     "a kernel that observes what its target samples",
@@ -123,6 +125,10 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
                 yield "metropolis of several steps"
             if domain(f).all & domain(inner).sometimes:
                 yield "metropolis with a variable that only some particles have"
+            if domain(inner).sometimes & domain(inner).sizes.keys() and domain(f).all - domain(inner).sometimes:
+                yield "metropolis that may change which variables there are"
+            if isinstance(inner, Transport):
+                yield "metropolis after a transport"
         case Scan():
             yield from _of_scan(q, several=several)
         case Extend(Extend(), _):

@@ -33,7 +33,7 @@ def inference(rng: Random, need: Need, depth: int) -> Program:
     if depth <= 0:
         return target(rng, need)
     forms = [_propose] * 4 + [_resample] * 4 + [_compose] * 3 + [_move] * 2 + [_rename]
-    forms += [_metropolis] * 2 + [_mcmc, _transport]
+    forms += [_metropolis] * 2 + [_jump] * 2 + [_mcmc, _transport]
     if depth >= 2:
         forms += [_step] * 4 + [_detach]
     if depth >= 3:
@@ -145,7 +145,19 @@ def _walked(rng: Random, q: Program, need: Need) -> Program:
         return q
     need = replace(need, positive=chance(rng, 70), wanted=tuple(names), avoid=frozenset(SIZES) - set(names))
     f = primitive(rng, need, observes=False, two=chance(rng, 30))
+    if chance(rng, 20):
+        q = _turned(rng, q)
     return sy.metropolis(f, q, steps=rng.choice((1, 1, 1, 2, 0)))
+
+
+def _jump(rng: Random, need: Need, depth: int) -> Program:
+    """Return metropolis(f, q), where it may depend on what f samples which variables there are."""
+    q = primitive(rng, need, two=True)
+    for _ in range(8):
+        if domain(q).sometimes & domain(q).sizes.keys():
+            break
+        q = primitive(rng, need, two=True)
+    return _walked(rng, sy.resample(q) if chance(rng, 20) else q, need)
 
 
 def _variables(q: Program) -> list[str]:
@@ -164,8 +176,11 @@ def _mcmc(rng: Random, need: Need, depth: int) -> Program:
 
 
 def _transport(rng: Random, need: Need, depth: int) -> Program:
+    return _turned(rng, inference(rng, need, depth - 1))
+
+
+def _turned(rng: Random, q: Program) -> Program:
     """Return transport(bijection, q) of one variable."""
-    q = inference(rng, need, depth - 1)
     everywhere = sorted(set(domain(q).sizes) - domain(q).sometimes)
     if not everywhere:
         return q

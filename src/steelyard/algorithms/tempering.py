@@ -40,9 +40,7 @@ class Adaptive:
     dense: bool
 
 
-def adaptive(
-    ess: float = 0.9, most: Count = 200, *, acceptance: float = 0.65, dense: bool = False
-) -> Adaptive:
+def adaptive(ess: float = 0.9, most: Count = 200, *, acceptance: float = 0.65, dense: bool = False) -> Adaptive:
     """Choose temperatures, and the parameters of the kernel, from the particles on the way.
 
     Each next power is the largest at which the conditional effective sample size is still this fraction, found by
@@ -105,7 +103,9 @@ class Schedule:
         for name in ("level", "beta", *self.parameters):
             table.add_column(name, justify="right")
         for i, beta in enumerate(np.asarray(self.beta)[1:]):
-            rest = (f"{float(jnp.mean(x[i])):.4g}{' (mean)' if jnp.ndim(x[i]) else ''}" for x in self.parameters.values())
+            rest = (
+                f"{float(jnp.mean(x[i])):.4g}{' (mean)' if jnp.ndim(x[i]) else ''}" for x in self.parameters.values()
+            )
             table.add_row(str(i + 1), f"{beta:.4g}", *rest)
         return rendered(table, width=100)
 
@@ -202,11 +202,11 @@ def tempered(
     def level(q: Program, x: dict[str, Any]) -> Program:
         tuned = {name: value for name, value in x.items() if name != "beta"}
         moved = partial(kernel, **tuned) if tuned else kernel
-        before = propose(temper(model, x["beta"]), q)  # pyright: ignore[reportArgumentType]
+        before = propose(temper(model, x["beta"]), q)
         return mcmc(moved, resample(before, threshold=threshold, **options), steps=steps, only=only)
 
     def start(beta: Any) -> Program:
-        p = temper(model, beta)  # pyright: ignore[reportArgumentType]
+        p = temper(model, beta)
         return p if initial is None else propose(p, initial)
 
     if isinstance(schedule, Adaptive):
@@ -219,7 +219,9 @@ def tempered(
 
 def _check(schedule: Schedule) -> None:
     if np.ndim(schedule.beta) != 1 or np.size(schedule.beta) < 1:
-        raise ArgumentError(f"tempered: the schedule is a row of powers, got an array of shape {np.shape(schedule.beta)}.")
+        raise ArgumentError(
+            f"tempered: the schedule is a row of powers, got an array of shape {np.shape(schedule.beta)}."
+        )
     if is_traced(schedule.beta):
         return
     beta = np.asarray(schedule.beta)
@@ -240,7 +242,9 @@ def _adapted(
     def choose(engine: Any, state: dict[str, Any], e: Evaluation, c0: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         at = engine.at(model, c0, e.trace)
         log_likelihood = log_product(at.log_density, dom(at.log_density) - dom(at.trace), engine.one)
-        beta = next_power(jnp.asarray(e.log_weight), jnp.asarray(log_likelihood), jnp.asarray(state["beta"]), options.ess)
+        beta = next_power(
+            jnp.asarray(e.log_weight), jnp.asarray(log_likelihood), jnp.asarray(state["beta"]), options.ess
+        )
         x = {"beta": beta}
         if tuned:
             power = beta - state["beta"]

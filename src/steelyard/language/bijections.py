@@ -9,7 +9,6 @@ from numpyro.distributions.transforms import Transform
 
 from steelyard.errors import ArgumentError
 
-
 # The methods that give a value and its log determinant at once: distrax's, flowjax's.
 _PAIRS = ("forward_and_log_det", "inverse_and_log_det"), ("transform_and_log_det", "inverse_and_log_det")
 # Those that give the log determinant of the way forward: ours, TFP's.
@@ -28,12 +27,12 @@ def bijection_of(bijection: Any) -> Bijection:
     if isinstance(bijection, Transform):
         return _of_numpyro(bijection)
     for names in _PAIRS:
-        forward, inverse = (getattr(bijection, name, None) for name in names)
-        if callable(forward) and callable(inverse) and not isinstance(bijection, type):
+        forward, inverse = (_method(bijection, name) for name in names)
+        if forward is not None and inverse is not None:
             return Bijection(forward, inverse)
-    forward, inverse = (getattr(bijection, name, None) for name in ("forward", "inverse"))
-    determinant = next((f for name in _DETERMINANTS if callable(f := getattr(bijection, name, None))), None)
-    if isinstance(bijection, type) or forward is None or inverse is None or determinant is None:
+    forward, inverse = (_method(bijection, name) for name in ("forward", "inverse"))
+    determinant = next((f for name in _DETERMINANTS if (f := _method(bijection, name)) is not None), None)
+    if forward is None or inverse is None or determinant is None:
         raise ArgumentError(
             f"transport: {bijection!r} is no bijection. A bijection is a transform of NumPyro, or an object with "
             f"forward(x), inverse(y) and log_det(x), the log of the absolute determinant of the way forward."
@@ -46,6 +45,12 @@ def bijection_of(bijection: Any) -> Bijection:
     return Bijection(lambda x: (forward(x), determinant(x)), back)
 
 
+def _method(bijection: Any, name: str) -> Callable[[Any], Any] | None:
+    """Return a method of an object; a class has none that can be called."""
+    method = None if isinstance(bijection, type) else getattr(bijection, name, None)
+    return method if callable(method) else None
+
+
 def _of_numpyro(transform: Transform) -> Bijection:
     def forward(x: Any) -> tuple[Any, Any]:
         y = transform(x)
@@ -53,7 +58,7 @@ def _of_numpyro(transform: Transform) -> Bijection:
 
     def inverse(y: Any) -> tuple[Any, Any]:
         x: Any = transform.inv(y)
-        return x, -transform.log_abs_det_jacobian(x, y)  # pyright: ignore[reportOperatorIssue]
+        return x, -transform.log_abs_det_jacobian(x, y)
 
     return Bijection(forward, inverse)
 

@@ -118,8 +118,8 @@ def check_joint(joint: tuple[frozenset[str], ...], tau2: Domain, q: Propose) -> 
         lacks = sorted(a for a in group if tau2.get(a, False) is not True)
         if lacks and (has := sorted(a for a in group if a in tau2)):
             raise AddressError(
-                f"{describe(q)}: a bijection mixes {', '.join(map(repr, sorted(group)))}, so that they have a density only "
-                f"together, but the target has {', '.join(map(repr, has))} and not, in every particle, "
+                f"{describe(q)}: a bijection mixes {', '.join(map(repr, sorted(group)))}, so that they have a density "
+                f"only together, but the target has {', '.join(map(repr, has))} and not, in every particle, "
                 f"{', '.join(map(repr, lacks))}. Extend the target with a kernel that samples "
                 f"{', '.join(map(repr, lacks))}, or transport each variable on its own."
             )
@@ -138,8 +138,8 @@ def check_transported(trace: Map[Any], q: Transport) -> list[str]:
         origin = trace.origins.get(a)
         if origin is not None and origin.kind != "density" and isinstance(q.bijection, Transform):
             raise MeasureError(
-                f"{describe(q)}: {a!r} is from {origin.name}, which {KINDS[origin.kind]}, but a differentiable bijection "
-                f"transports densities. Name the variables to transport: only=[...]."
+                f"{describe(q)}: {a!r} is from {origin.name}, which {KINDS[origin.kind]}, but a differentiable "
+                f"bijection transports densities. Name the variables to transport: only=[...]."
             )
     if not names:
         raise AddressError(f"{describe(q)}: there is no variable to transport.")
@@ -164,14 +164,14 @@ def check_proposal(q: Metropolis, fresh: Evaluation, old: Map[Any], *, known: bo
     """Raise an error if the proposal of q observes something, or samples a variable that there is not to move."""
     if observed := _overlap(_unsampled(dom(fresh.log_density), dom(fresh.trace))):
         raise ObservedKernelError(
-            f"{describe(q)}: the proposal {describe(q.f)} observes {', '.join(map(repr, observed))}; a proposal may only "
-            f"sample, else its density is not known. Observe it in the target program instead."
+            f"{describe(q)}: the proposal {describe(q.f)} observes {', '.join(map(repr, observed))}; a proposal may "
+            f"only sample, else its density is not known. Observe it in the target program instead."
         )
     for a in fresh.trace:
         if known and a not in old:
             raise AddressError(
-                f"{describe(q)}: {describe(q.f)} samples {a!r}, which is no variable of the program that it moves; that "
-                f"has {', '.join(map(repr, old)) or 'none'}. A proposal may sample these and no others."
+                f"{describe(q)}: {describe(q.f)} samples {a!r}, which is no variable of the program that it moves; "
+                f"that has {', '.join(map(repr, old)) or 'none'}. A proposal may sample these and no others."
             )
 
 
@@ -184,8 +184,8 @@ def check_moved_by(q: Mcmc, trace: Map[Any], moved: Any, *, known: bool) -> None
             )
     if known and not moved:
         raise AddressError(
-            f"{describe(q)}: there is no continuous variable to move; there are {', '.join(map(repr, trace)) or 'none'}. "
-            f"Use metropolis(f, q) with a program f that samples discrete variables again."
+            f"{describe(q)}: there is no continuous variable to move; there are "
+            f"{', '.join(map(repr, trace)) or 'none'}. Use metropolis(f, q) with a program f that samples discrete variables again."
         )
 
 
@@ -193,13 +193,13 @@ def check_density_known(e: Evaluation, p: Program, q: Mcmc | Metropolis) -> None
     """Raise an error if a Markov kernel cannot know the density that it is to leave invariant."""
     if e.partial:
         raise GrammarError(
-            f"{describe(q)}: a scan dropped variables, keeping only the newest, so that the density to leave invariant is "
-            f"an integral that is not known. Leave keep out of the scan, or move the particles inside of its steps."
+            f"{describe(q)}: a scan dropped variables, keeping only the newest, so that the density to leave invariant "
+            f"is an integral that is not known. Leave keep out of the scan, or move the particles inside of its steps."
         )
     if any(isinstance(part, Carried) for part in subprograms(p)):
         raise LoopStructureError(
-            f"{describe(q)}: inside of a step, the density of the program so far is that of the step before, which this "
-            f"step does not know. Let the kernel move what the step has proposed for: mcmc(kernel, propose(p, q)). "
+            f"{describe(q)}: inside of a step, the density of the program so far is that of the step before, which "
+            f"this step does not know. Let the kernel move what the step has proposed for: mcmc(kernel, propose(p, q)). "
             f"Or write the loop out: {WRITTEN_OUT}."
         )
 

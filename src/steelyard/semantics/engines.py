@@ -329,9 +329,7 @@ def moved_together(results: list[Moved]) -> Moved:
     return Moved(_gather([result.values for result in results], object, None), rates)
 
 
-def pushed_one_by_one(
-    bijection: Any, tau: Map[Any], particles: int, *, back: bool
-) -> tuple[Map[Any], dict[str, Any]]:
+def pushed_one_by_one(bijection: Any, tau: Map[Any], particles: int, *, back: bool) -> tuple[Map[Any], dict[str, Any]]:
     """Push single particles through a bijection, and join them."""
     pairs = [pushed(bijection, dict(tau.of_particle(l)), back=back) for l in range(particles)]
     log_det = {a: np.array([float(dets[a]) for _, dets in pairs]) for a in pairs[0][1]}

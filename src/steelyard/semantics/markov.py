@@ -1,4 +1,4 @@
-"""Markov kernels: rules that move particles and leave the density that they are from, and so their weights, as it is."""
+"""Markov kernels: rules that move particles and leave the density that they are from, and so their weights, alone."""
 
 import inspect
 from collections.abc import Callable

@@ -251,6 +251,7 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
     e1 = e1.reindex(e2.ancestors)
     known = None if e1.provenance is None else e1.provenance.without(moved)
     tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
+
     def new(a: str) -> str:
         return previous(a) if variable(a) in moved else a
 

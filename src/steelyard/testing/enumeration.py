@@ -118,9 +118,7 @@ class Enumerating:
         def one(index: int) -> Moved:
             return transition(at_particle(p, c0, index), lambda number: Dice(self.choose), tau.of_particle(index))
 
-        return moved_together(
-            [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
-        )
+        return moved_together([self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)])
 
     def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
         return pushed_one_by_one(bijection, tau, self._particles, back=back)

@@ -22,7 +22,15 @@ from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics.draws import draw
 from steelyard.semantics.engine import Moved, Transition
-from steelyard.semantics.engines import Single, Universal, Vectorized, at_particle, is_accepted, moved_together, together
+from steelyard.semantics.engines import (
+    Single,
+    Universal,
+    Vectorized,
+    at_particle,
+    is_accepted,
+    moved_together,
+    together,
+)
 from steelyard.semantics.evaluate import abstractly
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, run_for_each
