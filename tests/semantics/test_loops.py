@@ -178,6 +178,36 @@ def test_a_step_that_changes_the_structure_is_refused_with_a_difference() -> Non
     with pytest.raises(sy.LoopStructureError, match=r"samples 'x' of float32\[4, 2\] in place of float32\[4\]"):
         sy.evaluate(q, jax.random.key(0), particles=4)
 
+    def named(s: sy.State, x: Any = None) -> Any:
+        s.sample("x", dist.Normal(0.0, 1.0))
+        return "a text"
+
+    for first, then, message in ((start, named, r"of 'a text' in place of float32\[4\]"), (named, start, "of float32")):
+        q = sy.scan(lambda q, _, then=then: sy.propose(then, q), first, None, length=3)
+        with pytest.raises(sy.LoopStructureError, match=f"returns 'value' {message}"):
+            sy.evaluate(q, jax.random.key(0), particles=4)
+
+
+@pytest.mark.parametrize("constant", [2.5, jnp.float32(2.5)])
+@pytest.mark.parametrize("at_start", [True, False])
+def test_a_step_may_return_a_constant(constant: Any, at_start: bool) -> None:
+    """In place of a value that differs between particles, or of another constant."""
+
+    def first(s: sy.State) -> Any:
+        x = s.sample("x", dist.Normal(0.0, 1.0))
+        return 1.5 if at_start else x
+
+    def again(s: sy.State, x: Any) -> Any:
+        s.sample("x", dist.Normal(x, 1.0))
+        return constant
+
+    def step(q: Any, _: Any) -> Any:
+        return sy.propose(sy.extend(lambda s: again(s, 0.5), sy.prev(again)), sy.move(again, sy.resample(q)))
+
+    rolled = sy.scan(step, first, None, length=2)
+    plain = step(step(first, None), None)
+    assert_same(*(sy.evaluate(sy.move(again, q), jax.random.key(0), particles=4) for q in (rolled, plain)))
+
 
 def test_lengths_must_be_known() -> None:
     with pytest.raises(sy.ArgumentError, match="one first axis"):

@@ -188,7 +188,8 @@ def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) ->
     carried = replace(alike(carried, after, engine.one), partial=after.partial, fixed=fixed, joint=after.joint)
     # From the second step on values are from the distributions of the step.
     carried = replace(carried, trace=replace(carried.trace, origins=after.trace.origins))
-    _check_structure(q, carried, alike(after, carried, engine.one))
+    # What the step leaves are shapes, and stay shapes.
+    _check_structure(q, carried, jax.eval_shape(lambda e: alike(e, carried, engine.one), after))
     return carried
 
 

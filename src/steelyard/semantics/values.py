@@ -66,9 +66,9 @@ class Values:
         return replace(self, leaves=every)
 
     def varying_like(self, other: "Values", particles: int) -> "Values":
-        """Return the values with a particle axis in every leaf that has one in the other."""
+        """Return the values with a particle axis in every array that has one in the other."""
         leaves = tuple(
-            jnp.broadcast_to(x, (particles, *np.shape(x))) if there and not here else x
+            jnp.broadcast_to(x, (particles, *np.shape(x))) if there and not (here or is_static(x)) else x
             for x, here, there in zip(self.leaves, self.varies, other.varies, strict=True)
         )
         return Values(leaves, tuple(a or b for a, b in zip(self.varies, other.varies, strict=True)), self.structure)
