@@ -79,6 +79,7 @@ PRINTS = {
     "a trace": lambda: print(evaluation().trace),
     "dependencies": lambda: print(dependencies()),
     "dependencies on a console": lambda: wide(sys.stdout).print(dependencies()),
+    "addresses": lambda: print(sy.addresses(sy.move(kernel, start))),
     "check": lambda: print(sy.check(sy.propose(start, lambda s: None))),
 }
 
@@ -93,7 +94,7 @@ def test_addresses_are_printed_as_they_are(what: str, encoding: str, monkeypatch
     for name in EXPECTED[encoding]:
         assert name in printed.replace("\\\\", "\\"), printed
     # The mark of previous versions, and the dots of a table.
-    if what in ("an evaluation", "an evaluation on a console"):
+    if what in ("an evaluation", "an evaluation on a console", "addresses"):
         assert ("z[t]′" if encoding == "utf-8" else "z[t]'") in printed
     if what.startswith("dependencies"):
         assert (printed + " ").replace("\n", " ").count(" ● " if encoding == "utf-8" else " x ") == len(NAMES)

@@ -16,6 +16,7 @@ from steelyard.language.addresses import versioned
 from steelyard.language.programs import Program, Programmable, describe, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
+from steelyard.output import printable
 from steelyard.semantics.degenerate import Looker, check_weights
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
@@ -169,6 +170,9 @@ class Addresses(NamedTuple):
     def observed(self) -> set[str]:
         """The addresses that are observed, or are factors."""
         return self.log_density - self.trace
+
+    def __repr__(self) -> str:
+        return printable(f"Addresses(trace={self.trace}, log_density={self.log_density})")
 
 
 def addresses(q: Programmable, *args: Any) -> Addresses:
