@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 import steelyard as sy
@@ -14,7 +15,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_snippets_run(page: Path) -> None:
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    exec("\n".join(snippets), {})
+    # As users run it: NumPyro broadcasts the parameters of an event against rows of data.
+    with jax.numpy_rank_promotion("allow"):
+        exec("\n".join(snippets), {})
 
 
 def test_every_public_name_has_an_entry_in_the_reference() -> None:
