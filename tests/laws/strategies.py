@@ -1,11 +1,13 @@
-"""Hypothesis strategies for inference programs over small finite models, and the smallest part of one that fails."""
+"""Random examples of inference programs over small finite models, and the smallest part of one that fails.
+
+An example is made of a generator of random numbers alone, so that its number says which one it is, in every process.
+Hypothesis would not do: its examples depend on which modules are loaded, and where it draws each choice itself more
+than half of the programs are small variations of others. What it could do is shrink, and that does `smallest_part`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
-
-from hypothesis import strategies as st
 
 from steelyard.language.programs import Program
 from tests.laws.inference import apart_from, filtering, inference, repetition
@@ -22,19 +24,11 @@ class Example:
     particles: int
 
 
-@st.composite
-def examples(draw: Any, particles: int, *, runs: int = 4000, repeats: bool = False) -> Example:
-    """Draw a program that can be enumerated in so many runs of a rule: the more particles, the smaller it is.
-
-    Hypothesis draws the seed and a generator of our own the program. Where Hypothesis draws each choice itself, more
-    than half of the programs are small variations of others, and each takes as long to draw as to enumerate. What is
-    lost is shrinking: `smallest_part` does that.
-    """
-    return example_from(draw(st.randoms(use_true_random=True)), particles, runs=runs, repeats=repeats)
-
-
 def example_from(rng: Random, particles: int, *, runs: int = 4000, repeats: bool = False) -> Example:
-    """Return the program of a generator of random numbers; one that `repeats` itself in sweeps or in a scan."""
+    """Return a program that can be enumerated in so many runs of a rule: the more particles, the smaller it is.
+
+    With `repeats` it repeats itself, in sweeps or in a scan.
+    """
     while True:
         depth = rng.choice((0, 1, 2, 3, 4, 4, 5, 5, 6) if particles == 1 else (1, 2, 3, 4, 4, 5))
         need = Need(thrifty=particles > 1)
@@ -46,10 +40,9 @@ def example_from(rng: Random, particles: int, *, runs: int = 4000, repeats: bool
             return Example(q, rng.randint(0, 2), particles)
 
 
-@st.composite
-def apart(draw: Any, count: int) -> tuple[Program, ...]:
-    """Draw programs that share no variables, so that they can be composed in the order in which they are drawn."""
-    rng, need = draw(st.randoms(use_true_random=True)), Need(thrifty=True)
+def apart_from_each_other(rng: Random, count: int) -> tuple[Program, ...]:
+    """Return programs that share no variables, so that they can be composed in the order in which they are drawn."""
+    need = Need(thrifty=True)
     programs: list[Program] = []
     for _ in range(count):
         programs.append(inference(rng, need, rng.randint(0, 2)))

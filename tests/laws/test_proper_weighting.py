@@ -1,14 +1,13 @@
 """Definition 1 of the paper, for programs from the whole grammar, without Monte Carlo noise."""
 
 from collections import Counter
-
-from hypothesis import HealthCheck, Phase, event, given, settings
+from random import Random
 
 import steelyard as sy
 from steelyard.types import EngineName
 from tests.laws.coverage import EVERYTHING, counting_reuse, features
 from tests.laws.laws import proper_weighting
-from tests.laws.strategies import Example, examples, smallest_part
+from tests.laws.strategies import Example, example_from, smallest_part
 
 EXAMPLES = 250  # for each number of particles
 VECTORIZED = {1: 14, 2: 6, 3: 4}
@@ -20,24 +19,11 @@ def test_inference_programs_are_properly_weighted() -> None:
     checked: set[Example] = set()
 
     for particles in (1, 2, 3):
-
-        @settings(
-            max_examples=EXAMPLES,
-            deadline=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=[HealthCheck.too_slow],
-        )
-        @given(examples(particles))
-        def law(example: Example) -> None:
-            found = features(example)
-            for feature in sorted(found):
-                event(feature)
+        for number in range(EXAMPLES):
+            example = example_from(Random(f"{particles} particles, {number}"), particles)
             _check(example)
             checked.add(example)
-            seen.update(found)
-
-        law()
+            seen.update(features(example))
 
     assert len(checked) >= 2.9 * EXAMPLES  # a few small ones are drawn twice
     assert seen["depth 4 or more"] >= len(checked) / 3
@@ -50,22 +36,12 @@ def test_inference_programs_are_properly_weighted_with_everything_on_that_makes_
     seen: Counter[str] = Counter()
 
     for particles, count in VECTORIZED.items():
-
-        @settings(
-            max_examples=count,
-            deadline=None,
-            derandomize=True,
-            phases=[Phase.generate],
-            suppress_health_check=[HealthCheck.too_slow],
-        )
-        @given(examples(particles, runs=300, repeats=True))
-        def law(example: Example) -> None:
+        for number in range(count):
+            example = example_from(Random(f"{particles} particles, {number}"), particles, runs=300, repeats=True)
             with counting_reuse() as reused:
                 _check(example, "vectorized")
             seen.update(features(example))
             seen["a density was reused"] += reused() > 0
-
-        law()
 
     assert seen["a density was reused"] >= 6
     assert seen["scan"] >= 6

@@ -88,6 +88,7 @@ def _bijection(distribution: Any, address: str, place: str) -> Any:
         return biject_to(support)
     except NotImplementedError:
         raise ArgumentError(
-            f"{place}: {address!r} has the distribution {type(distribution).__name__}, and NumPyro has no unconstrained "
-            f"coordinates for its support. Hold {address!r}, and name the variables to move: mcmc(kernel, q, only=[...])."
+            f"{place}: {address!r} has the distribution {type(distribution).__name__}, and NumPyro has no "
+            f"unconstrained coordinates for its support. Hold {address!r}, and name the variables to move: "
+            f"mcmc(kernel, q, only=[...])."
         ) from None

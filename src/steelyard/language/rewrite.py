@@ -99,8 +99,8 @@ def target(q: Programmable) -> Program:
                 q = density
             case Adapt():
                 raise GrammarError(
-                    f"{describe(q)}: an adaptive schedule chooses its programs while it runs, so that its density is not "
-                    f"known before. Run it, and use the schedule that it found: sy.found(out)."
+                    f"{describe(q)}: an adaptive schedule chooses its programs while it runs, so that its density is "
+                    f"not known before. Run it, and use the schedule that it found: sy.found(out)."
                 )
             case Scan():
                 q = _remembering(q).unrolled_once()
