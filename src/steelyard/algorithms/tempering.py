@@ -253,7 +253,7 @@ def _adapted(
         return state | {"beta": beta, "done": beta >= 1}, x
 
     def learn(state: dict[str, Any], levels: Any) -> dict[str, Any]:
-        factor = jnp.exp(2 * (levels[-1].acceptance - options.acceptance))
+        factor = jnp.exp(levels[-1].acceptance - options.acceptance)
         return state | {"step_size": state["step_size"] * jnp.where(jnp.isnan(factor), 1.0, factor)}
 
     remedy = f"Raise most above {options.most}, lower ess below {options.ess:g}, or give the kernel more steps"

@@ -185,7 +185,8 @@ def check_moved_by(q: Mcmc, trace: Map[Any], moved: Any, *, known: bool) -> None
     if known and not moved:
         raise AddressError(
             f"{describe(q)}: there is no continuous variable to move; there are "
-            f"{', '.join(map(repr, trace)) or 'none'}. Use metropolis(f, q) with a program f that samples discrete variables again."
+            f"{', '.join(map(repr, trace)) or 'none'}. Use metropolis(f, q) with a program f that samples discrete "
+            f"variables again."
         )
 
 
@@ -199,7 +200,7 @@ def check_density_known(e: Evaluation, p: Program, q: Mcmc | Metropolis) -> None
     if any(isinstance(part, Carried) for part in subprograms(p)):
         raise LoopStructureError(
             f"{describe(q)}: inside of a step, the density of the program so far is that of the step before, which "
-            f"this step does not know. Let the kernel move what the step has proposed for: mcmc(kernel, propose(p, q)). "
+            f"this step does not know. Let the kernel move what the step proposed for: mcmc(kernel, propose(p, q)). "
             f"Or write the loop out: {WRITTEN_OUT}."
         )
 
@@ -240,17 +241,17 @@ def check_kept(trace: Map[Any], q: Scan) -> None:
 
 def check_carried(q: Carried, c0: Values, tau0: Map[Any] | None) -> None:
     """Raise an error if the program so far is to run on another value, or its density is asked for elsewhere."""
-    if c0 is not q.arguments:
-        raise LoopStructureError(
-            "scan: the step runs the program so far, q, on another value than the scan was called with. A loop has run "
-            "it already, once, on the arguments of the scan: let q come first, as in compose(f, q) or move(f, q), or "
-            f"write the loop out: {WRITTEN_OUT}."
-        )
     if tau0 is not None:
         raise ArgumentError(
             "scan: an objective, or a detach around all of the step, needs the density of the program so far at held "
             "values, which only the step before could evaluate. Let the step end with a propose, and detach what "
             f"goes into it: move(detach(kernel), detach(q)). Or write the loop out: {WRITTEN_OUT}."
+        )
+    if c0 is not q.arguments:
+        raise LoopStructureError(
+            "scan: the step runs the program so far, q, on another value than the scan was called with. A loop has run "
+            "it already, once, on the arguments of the scan: let q come first, as in compose(f, q) or move(f, q), or "
+            f"write the loop out: {WRITTEN_OUT}."
         )
 
 
