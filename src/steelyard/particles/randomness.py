@@ -54,7 +54,10 @@ def _mixed(x: Array) -> Array:
 
 
 def particle_key(
-    words: UInt32[Array, "2"], particle: Int[Array, ""] | int, level: Int[Array, ""] | int = 0, site: int = 0
+    words: UInt32[Array, "2"],
+    particle: Int[Array, ""] | int,
+    level: Int[Array, ""] | int = 0,
+    site: Int[Array, ""] | int = 0,
 ) -> Key:
     """Return the key with which one particle draws at one site of one level.
 

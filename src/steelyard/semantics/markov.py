@@ -61,7 +61,7 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     conditions.check_density_known(e1, p, q)
     source, c0 = c0, c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     if not e1.fixed:
-        rest = yield p, c0, stop_gradient(e1.trace)
+        rest = engine.at(p, c0, stop_gradient(e1.trace))
         values, trace = stop_gradient((rest.values, e1.trace))
         e1 = replace(e1, values=values, trace=trace, log_density=rest.log_density, fixed=True)
     e1 = replace(e1, provenance=_provenance(p, source))

@@ -1,0 +1,1 @@
+"""Markov kernels, tempering and transport."""
