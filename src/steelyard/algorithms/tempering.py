@@ -282,7 +282,7 @@ def _tuned(
     """Return parameters for the kernel, from the particles in unconstrained coordinates and their weights."""
     rows = jax.vmap(lambda x: ravel_pytree(x)[0])(position)
     rows = jnp.where(jnp.isfinite(rows), rows, 0.0)
-    centred = rows - share @ rows
+    centred = rows - (share @ rows)[None]
     variance = share @ centred**2
     # Before the particles have spread, and where all of them are copies of one.
     variance = jnp.where(variance > 0, variance, 1.0)
@@ -296,6 +296,6 @@ def _tuned(
     if options.dense:
         # Shrunk towards the variances, more so for fewer particles: a matrix of full rank.
         weight = 1 / (1 + size * jnp.sum(share**2))
-        matrix = weight * (centred.T * share) @ centred + (1 - weight) * jnp.diag(variance)
+        matrix = weight * (centred.T * share[None]) @ centred + (1 - weight) * jnp.diag(variance)
     chosen = {"step_size": factor * scale, "inverse_mass_matrix": matrix}
     return {name: chosen[name] for name in names}

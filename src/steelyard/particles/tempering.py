@@ -43,7 +43,7 @@ def next_power(
     def is_enough(step: Any) -> Any:
         return conditional_ess(log_weight, step * log_likelihood) >= ess * alive
 
-    def halved(_: int, interval: tuple[Any, Any]) -> tuple[Any, Any]:
+    def halved(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = interval
         middle = (low + high) / 2
         enough = is_enough(middle)

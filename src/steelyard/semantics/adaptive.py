@@ -34,10 +34,12 @@ class Found:
     def says(self) -> str:
         """Return what is to be said of it, where it is known."""
         if np.ndim(self.done):
-            return f"adaptive: {int(np.sum(self.done))} of {np.size(self.done)} runs were enough"
+            reached = f"{int(np.sum(self.done))} of {np.size(self.done)} runs reached the end of their schedule"
+            return f"adaptive: {reached}{'' if np.all(self.done) else f'; the others have no result. {self.remedy}'}."
         if not bool(self.done):
             return f"The schedule has not reached its end after {int(self.count)} levels: no result. {self.remedy}."
-        return f"adaptive: {int(self.count)} levels"
+        chosen = ", ".join(self.steps)
+        return f"adaptive: {int(self.count)} levels; chose {chosen} from the particles (sy.found(out) shows them)."
 
 
 def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:

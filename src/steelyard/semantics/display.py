@@ -49,8 +49,11 @@ def levels(evaluation: "Evaluation") -> Table:
     for level in evaluation.levels:
         numbers = [level.log_z_increment, level.ess, level.max_weight, level.ancestors]
         numbers += [level.acceptance, level.jump] if level.acceptance is not None else []
+        numbers = [used(x, evaluation.found) for x in numbers]
+        times = np.shape(numbers[0])
+        label = f"{level.label} x {times[0]}" if len(times) == 1 and len(evaluation.log_weight.shape) == 1 else level.label
         # A label is no markup: addresses may hold square brackets.
-        columns.add_row(Text(level.label), *(_number(used(x, evaluation.found)) for x in numbers))
+        columns.add_row(Text(label), *(_number(x, short=label != level.label) for x in numbers))
     return columns
 
 
@@ -61,12 +64,13 @@ def used(numbers: Any, found: Any) -> Any:
     return numbers[: int(found.count)]
 
 
-def _number(x: Any) -> str:
+def _number(x: Any, *, short: bool = False) -> str:
+    """Return a number, or the mean of an array; how many they are, unless that is said elsewhere."""
     if is_traced(x):
         return "traced"
     array = np.asarray(x)
     if array.ndim:
-        return f"{array.mean():.4g} (mean of {array.size})"
+        return f"{array.mean():.4g}" if short else f"{array.mean():.4g} (mean of {array.size})"
     number = array.item()
     return f"{number:.0f}" if isinstance(number, int) or abs(number) >= 1000 else f"{number:.4g}"
 
