@@ -1,10 +1,13 @@
 """The examples run at a tiny size, and learn."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
+import jax
 import numpy as np
+import numpyro
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -12,13 +15,19 @@ from typer.testing import CliRunner
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-@pytest.fixture(scope="module")
-def vae() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("vae", EXAMPLES / "vae.py")
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look for their own module.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def vae() -> ModuleType:
+    return example("vae")
 
 
 @pytest.mark.parametrize("method", ["rws", "vimco", "svi"])
@@ -41,3 +50,28 @@ def test_the_autoencoder_refuses_what_makes_no_sense(arguments: list[str], vae: 
     app.command()(vae.main)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2 and arguments[0] in result.output
+
+
+@pytest.mark.parametrize(("name", "particles", "steps", "within"), [("GMM40", 2000, 2, 0.1), ("many-well", 1000, 5, 0.6)])
+def test_hard_targets(name: str, particles: int, steps: int, within: float) -> None:
+    """The funnel, and the many-well within 0.3, take more particles and steps: `python examples/hard_targets.py`."""
+    module = example("hard_targets")
+    case = module.CASES[name]
+    out = module.run(case, jax.random.key(0), particles, steps=steps, ess=0.9)
+    assert abs(float(out.log_z) - case.exact) < within
+    if name == "GMM40":
+        assert module.modes_found(out) == 40
+
+
+def test_eight_schools_agree_with_nuts() -> None:
+    """Within four standard errors, of as many independent draws as the effective sample sizes tell."""
+    module = example("eight_schools")
+    reference = module.nuts(jax.random.key(0), 4000)
+    for model in (module.centred, module.not_centred):
+        out = module.tempered(model, jax.random.key(1), 1000, steps=5)
+        for name, x in module.quantities(out.trace).items():
+            mean, sd = module.moments(x, out.normalized_weights)
+            theirs = reference[name]
+            size = 1 / (1 / float(out.ess) + 1 / numpyro.diagnostics.effective_sample_size(np.asarray(theirs)[None]))
+            assert abs(mean - theirs.mean()) < 4 * theirs.std() / size**0.5, name
+            assert abs(sd - theirs.std()) < 4 * theirs.std() / (size / 2) ** 0.5, name
