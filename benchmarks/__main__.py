@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import chain, filtering, importance, loop, mixture, ring, training, volatility
+from benchmarks import chain, filtering, importance, loop, mixture, ring, tempering, training, volatility
 from benchmarks.measure import Row, table
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "mixture": mixture.run,
     "chain": chain.run,
     "volatility": volatility.run,
+    "tempering": tempering.run,
 }
 
 

@@ -39,7 +39,7 @@ def gmm40(s: sy.State) -> None:
     """Forty modes with the same weight."""
     broad = dist.Normal(0.0, 40.0)
     x = s.sample("x", broad.expand([2]).to_event(1))
-    modes = dist.Normal(MEANS, jax.nn.softplus(1.0)).to_event(1).log_prob(x)
+    modes = dist.Normal(MEANS, jax.nn.softplus(1.0)).to_event(1).log_prob(x[None])
     s.factor("density", jax.nn.logsumexp(modes) - jnp.log(40.0) - broad.log_prob(x).sum())
 
 
