@@ -106,9 +106,7 @@ def main(
         result = run(case, jax.random.key(seed), particles)
         levels = sy.found(result).beta.size - 1
         rate = result.levels[-1].acceptance[:levels].mean()
-        table.add_row(
-            name, f"{result.log_z:.3f}", f"{case.exact:g}", str(levels), f"{result.ess:.0f}", f"{rate:.2f}"
-        )
+        table.add_row(name, f"{result.log_z:.3f}", f"{case.exact:g}", str(levels), f"{result.ess:.0f}", f"{rate:.2f}")
         axis.scatter(*case.show(result.resample(jax.random.key(seed)).trace), s=1, alpha=0.4)
         axis.set_title(name)
         if name == "GMM40":

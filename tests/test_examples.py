@@ -52,7 +52,9 @@ def test_the_autoencoder_refuses_what_makes_no_sense(arguments: list[str], vae: 
     assert result.exit_code == 2 and arguments[0] in result.output
 
 
-@pytest.mark.parametrize(("name", "particles", "steps", "within"), [("GMM40", 2000, 2, 0.1), ("many-well", 1000, 5, 0.6)])
+@pytest.mark.parametrize(
+    ("name", "particles", "steps", "within"), [("GMM40", 2000, 2, 0.1), ("many-well", 1000, 5, 0.6)]
+)
 def test_hard_targets(name: str, particles: int, steps: int, within: float) -> None:
     """The funnel, and the many-well within 0.3, take more particles and steps: `python examples/hard_targets.py`."""
     module = example("hard_targets")

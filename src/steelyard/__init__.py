@@ -3,9 +3,9 @@
 from steelyard import algorithms as algorithms
 from steelyard import objectives as objectives
 from steelyard import testing as testing
-from steelyard.algorithms.tempering import Schedule as Schedule
-from steelyard.algorithms.tempering import adaptive as adaptive
-from steelyard.algorithms.tempering import found as found
+from steelyard.algorithms.schedules import Schedule as Schedule
+from steelyard.algorithms.schedules import adaptive as adaptive
+from steelyard.algorithms.schedules import found as found
 from steelyard.errors import AddressError as AddressError
 from steelyard.errors import ArgumentError as ArgumentError
 from steelyard.errors import CheckpointError as CheckpointError

@@ -28,7 +28,9 @@ def prior(s: sy.State) -> Any:
     s.sample("pair", CORRELATED)
     s.sample("angles", dist.Beta(jnp.array([0.7, 3.0]), 1.4).to_event(1))
     s.sample("count", dist.Poisson(gamma))
-    s.sample("steps", dist.TransformedDistribution(dist.Normal(0.0, 1.0).expand([2]), dist.transforms.OrderedTransform()))
+    s.sample(
+        "steps", dist.TransformedDistribution(dist.Normal(0.0, 1.0).expand([2]), dist.transforms.OrderedTransform())
+    )
     return gamma
 
 
@@ -87,9 +89,7 @@ def _z_scores(kernel: Any, key: int, particles: int = 20_000) -> dict[str, float
     assert out.levels[-1].acceptance > 0.2
     assert out.levels[-1].jump > 0.01
     found = {name: jax.vmap(h)(dict(out.trace)) for name, (h, _) in MOMENTS.items()}
-    return {
-        name: float((x.mean() - MOMENTS[name][1]) / (x.std() / particles**0.5)) for name, x in found.items()
-    }
+    return {name: float((x.mean() - MOMENTS[name][1]) / (x.std() / particles**0.5)) for name, x in found.items()}
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -63,7 +63,9 @@ def test_exact_as_a_proposal_and_inside_of_other_programs() -> None:
     sy.testing.assert_properly_weighted(sy.compose(after, walk), particles=1)
     sy.testing.assert_properly_weighted(sy.propose(sy.temper(coin, 2.0), walk), particles=2)
     sy.testing.assert_properly_weighted(sy.metropolis(again, coin, steps=3), particles=1)
-    sy.testing.assert_properly_weighted(sy.scan(lambda q, _: sy.metropolis(again, q), coin, None, length=2), particles=1)
+    sy.testing.assert_properly_weighted(
+        sy.scan(lambda q, _: sy.metropolis(again, q), coin, None, length=2), particles=1
+    )
 
 
 def test_of_several_steps_is_the_written_out_program() -> None:

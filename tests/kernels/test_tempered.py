@@ -39,7 +39,9 @@ def test_it_is_the_program_of_its_docstring() -> None:
     q: Any = sy.temper(model, betas[0])
     for beta in betas[1:]:
         q = sy.mcmc(kernel, sy.resample(sy.propose(sy.temper(model, beta), q), threshold=0.5))
-    one, other = (sy.evaluate(p, jax.random.key(0), particles=20) for p in (q, sy.algorithms.tempered(model, kernel, betas)))
+    one, other = (
+        sy.evaluate(p, jax.random.key(0), particles=20) for p in (q, sy.algorithms.tempered(model, kernel, betas))
+    )
     np.testing.assert_allclose(one.trace["z"], other.trace["z"], rtol=1e-5)
     np.testing.assert_allclose(one.log_weight, other.log_weight, rtol=1e-5)
 

@@ -61,7 +61,9 @@ def test_joint_bijection(engine: Any) -> None:
         np.testing.assert_allclose(sy.log_density(q, {"a": a, "b": b}), _exact(a, b), rtol=1e-4)
     again = sy.evaluate(q, jax.random.key(0), particles=4, engine=engine, given=out.trace)
     np.testing.assert_allclose(again.trace["a"], out.trace["a"])
-    np.testing.assert_allclose(again.log_weight, [_exact(*x) for x in zip(out.trace["a"], out.trace["b"], strict=True)], rtol=1e-4)
+    np.testing.assert_allclose(
+        again.log_weight, [_exact(*x) for x in zip(out.trace["a"], out.trace["b"], strict=True)], rtol=1e-4
+    )
 
 
 def test_a_transport_without_its_jacobian_misses_the_evidence() -> None:

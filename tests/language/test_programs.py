@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import steelyard as sy
-from steelyard.language.programs import Primitive, describe, program
+from steelyard.language.describe import describe
+from steelyard.language.programs import Primitive, program
 
 
 def f(s: sy.State, *args: Any) -> None: ...

@@ -14,7 +14,7 @@ from steelyard.language.programs import Compose, Detach, Program, Propose, Resam
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles import resampling
 from steelyard.particles.resampling import RESAMPLERS
-from steelyard.semantics import loops, markov, rules
+from steelyard.semantics import loops, markov, rules, transports
 from steelyard.semantics.dependencies import Tables
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.rules import Rule
@@ -186,7 +186,7 @@ MISTAKES = (
     ),
     Mistake(
         "transport forwards under substitution",
-        _edited(rules, "transport", "after, back=True)", "after)"),
+        _edited(transports, "transport", "after, back=True)", "after)"),
         sy.metropolis(_KERNEL, sy.transport(Turn(3), Table((Sample("a", ((0.5, 0.3, 0.2),)),)))),
         needs=None,
     ),

@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 import steelyard as sy
-from steelyard.language.programs import Program, describe
+from steelyard.language.describe import describe
+from steelyard.language.programs import Program
 from tests.laws.finite import Factor, Sample, Table
 
 LEVELS = 1000

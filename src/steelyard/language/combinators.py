@@ -8,6 +8,7 @@ import numpy as np
 
 from steelyard.arguments import check_count, check_objective
 from steelyard.errors import ArgumentError
+from steelyard.language.describe import expected
 from steelyard.language.programs import (
     Compose,
     Extend,
@@ -17,7 +18,6 @@ from steelyard.language.programs import (
     Propose,
     Resample,
     Scan,
-    expected,
     is_kernel,
     is_target,
     program,

@@ -7,7 +7,8 @@ from steelyard.arguments import check_count
 from steelyard.errors import ArgumentError
 from steelyard.language.addresses import versioned
 from steelyard.language.bijections import bijection_of
-from steelyard.language.programs import Mcmc, Metropolis, Programmable, Transport, expected, is_kernel, program
+from steelyard.language.describe import expected
+from steelyard.language.programs import Mcmc, Metropolis, Programmable, Transport, is_kernel, program
 from steelyard.types import Count
 
 
@@ -89,11 +90,11 @@ def metropolis(f: Programmable, q: Programmable, *, steps: Count = 1) -> Metropo
         AddressError: when it runs, f samples a variable that q does not have.
 
     Example:
-        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
         >>> def model(s):
-        ...     k = s.sample("k", dist.Categorical(probs=[0.1, 0.2, 0.7]))
+        ...     k = s.sample("k", dist.Categorical(jnp.array([0.1, 0.2, 0.7])))
         ...     return s.sample("x", dist.Normal(1.0 * k, 1.0))
-        >>> def flip(s, x): s.sample("k", dist.Categorical(probs=[0.4, 0.3, 0.3]))
+        >>> def flip(s, x): s.sample("k", dist.Categorical(jnp.array([0.4, 0.3, 0.3])))
         >>> out = sy.evaluate(sy.metropolis(flip, model, steps=3), jax.random.key(0), particles=5000)
         >>> bool(abs(out.expect(lambda t: t["k"] == 2) - 0.7) < 0.03), bool(0 < out.levels[-1].acceptance < 1)
         (True, True)

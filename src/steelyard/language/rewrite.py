@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from steelyard.errors import GrammarError
+from steelyard.language.describe import describe
 from steelyard.language.programs import (
     Adapt,
     Carried,
@@ -25,7 +26,6 @@ from steelyard.language.programs import (
     Scan,
     Target,
     Transport,
-    describe,
     is_kernel,
     is_target,
     program,

@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from steelyard.language.describe import describe
 from steelyard.language.programs import (
     Adapt,
     Carried,
@@ -22,7 +23,6 @@ from steelyard.language.programs import (
     Resample,
     Scan,
     Transport,
-    describe,
     name_of,
     program,
 )

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.addresses import check_address, variable
+from steelyard.language.describe import expected
 from steelyard.language.programs import (
     Detach,
     Kernel,
@@ -18,7 +19,6 @@ from steelyard.language.programs import (
     Programmable,
     Rename,
     Target,
-    expected,
     is_kernel,
     is_target,
     program,

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import Literal
 
-from steelyard.language.programs import Primitive, Program, Programmable, Propose, describe, program
+from steelyard.language.describe import describe
+from steelyard.language.programs import Primitive, Program, Programmable, Propose, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.output import printable

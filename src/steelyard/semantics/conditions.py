@@ -15,6 +15,7 @@ from steelyard.errors import (
     ObservedKernelError,
 )
 from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.describe import describe
 from steelyard.language.origins import KINDS
 from steelyard.language.programs import (
     Carried,
@@ -27,7 +28,6 @@ from steelyard.language.programs import (
     Rename,
     Scan,
     Transport,
-    describe,
     subprograms,
 )
 from steelyard.maps import Domain, Map, dom

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from steelyard.errors import WeightError
-from steelyard.language.programs import Program, describe
+from steelyard.language.describe import describe
+from steelyard.language.programs import Program
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.types import is_traced
 

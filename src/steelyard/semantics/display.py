@@ -51,9 +51,11 @@ def levels(evaluation: "Evaluation") -> Table:
         numbers += [level.acceptance, level.jump] if level.acceptance is not None else []
         numbers = [used(x, evaluation.found) for x in numbers]
         times = np.shape(numbers[0])
-        label = f"{level.label} x {times[0]}" if len(times) == 1 and len(evaluation.log_weight.shape) == 1 else level.label
+        label = (
+            f"{level.label} x {times[0]}" if len(times) == 1 and len(evaluation.log_weight.shape) == 1 else level.label
+        )
         # A label is no markup: addresses may hold square brackets.
-        columns.add_row(Text(label), *(_number(x, short=label != level.label) for x in numbers))
+        columns.add_row(Text(label), *(_number(x, short=stacked) for x in numbers))
     return columns
 
 

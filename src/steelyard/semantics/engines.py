@@ -14,8 +14,8 @@ from steelyard.errors import SupportWarning
 from steelyard.language.bijections import pushed
 from steelyard.language.programs import Adapt, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, run
-from steelyard.maps import Domain, Map, common_origins, dom
-from steelyard.particles.randomness import particle_key, scattered, threefry_key
+from steelyard.maps import Domain, Map, dom
+from steelyard.particles.randomness import threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import adaptive, judgement, loops
 from steelyard.semantics.degenerate import Looker
@@ -23,61 +23,11 @@ from steelyard.semantics.dependencies import Reuse, Tables
 from steelyard.semantics.draws import draw
 from steelyard.semantics.engine import Moved, Transition
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.gathering import moved_together, pushed_one_by_one, together
 from steelyard.semantics.jaxprs import without_gradients
+from steelyard.semantics.keys import Levels, Sites
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key, is_traced
-
-
-class _Levels:
-    """A number for each primitive program or resampling that runs, in order, and the key that goes with it."""
-
-    def __init__(self, key: Key) -> None:
-        self._words = scattered(key)
-        self._start: Any = 0
-        self._count = 0
-
-    @property
-    def used(self) -> Any:
-        """How many numbers were used."""
-        return self._start + self._count
-
-    def next(self) -> Callable[..., Key]:
-        """Return the key of the next level, as a function of particle and site."""
-        self.skip(1)
-        words, level = self._words, self.used
-        return lambda particle, site=0: particle_key(words, particle, level, site)
-
-    def skip(self, count: int) -> None:
-        """Use up numbers."""
-        self._count += count
-
-    @contextmanager
-    def counting(self, start: Any) -> Iterator[Callable[[], int]]:
-        """Count from another number, and give a function that tells how many were used inside."""
-        before = self._start, self._count
-        self._start, self._count = start, 0
-        inside = []
-        try:
-            yield lambda: inside[0]
-        finally:
-            inside.append(self._count)
-            self._start, self._count = before
-
-
-class _Sites:
-    """Draws the variables of one particle of one level."""
-
-    def __init__(self, level: Callable[..., Key], particle: Any) -> None:
-        self._level = level
-        self._particle = particle
-
-    def __call__(self, site: int, address: str, distribution: Distribution) -> Any:
-        key = self._level(self._particle, site)
-        try:
-            return draw(distribution, key)
-        except NotImplementedError:
-            # Some samplers of JAX, such as Poisson's, accept its own implementation of Threefry only.
-            return draw(distribution, threefry_key(key))
 
 
 class _Voice:
@@ -108,7 +58,7 @@ class Vectorized:
         chunk: int | None = None,
         seen: Looker | None = None,
     ) -> None:
-        self._levels = _Levels(key)
+        self._levels = Levels(key)
         self._particles = particles
         self._incremental = incremental
         self._chunk = chunk
@@ -151,7 +101,7 @@ class Vectorized:
 
     def draws(self) -> Callable[[Any], Draw]:
         """Return how the particles of the next level draw, as a function of the particle."""
-        return partial(_Sites, self._levels.next())
+        return partial(Sites, self._levels.next())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return loops.rolled(self, q, e0, c0)
@@ -210,7 +160,7 @@ class Universal:
     sees_all_addresses = False
 
     def __init__(self, key: Key, particles: int, objective: Function | None = None, seen: Looker | None = None) -> None:
-        self._levels = _Levels(key)
+        self._levels = Levels(key)
         self._particles = particles
         self._seen = seen
         self._voice = _Voice()
@@ -227,7 +177,7 @@ class Universal:
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         level = self._levels.next()
         results = [
-            run(f, c0.of_particle(l), _Sites(level, l), tau0.of_particle(l), concrete=True)
+            run(f, c0.of_particle(l), Sites(level, l), tau0.of_particle(l), concrete=True)
             for l in range(self._particles)
         ]
         return together(results)
@@ -321,38 +271,3 @@ def is_accepted(uniforms: Any, log_alpha: Any) -> Any:
 def at_particle(p: Program, c0: Values, index: int) -> Callable[[Map[Any]], Evaluation]:
     """Return the evaluation of a program for one particle, as a function of its trace."""
     return partial(Single().run, p, Values.shared(c0.of_particle(index)))
-
-
-def moved_together(results: list[Moved]) -> Moved:
-    """Join where single particles moved to."""
-    rates = np.array([float(result.acceptance) for result in results])
-    return Moved(_gather([result.values for result in results], object, None), rates)
-
-
-def pushed_one_by_one(bijection: Any, tau: Map[Any], particles: int, *, back: bool) -> tuple[Map[Any], dict[str, Any]]:
-    """Push single particles through a bijection, and join them."""
-    pairs = [pushed(bijection, dict(tau.of_particle(l)), back=back) for l in range(particles)]
-    log_det = {a: np.array([float(dets[a]) for _, dets in pairs]) for a in pairs[0][1]}
-    return _gather([Map(values) for values, _ in pairs], object, None), log_det
-
-
-def together(results: list[Run]) -> Run:
-    """Join what single particles gave to one array per address, of Python objects and of log densities."""
-    values, traces, densities, scores = map(list, zip(*results, strict=True))
-    score = None if all(x is None for x in scores) else np.array([0.0 if x is None else float(x) for x in scores])
-    tau, rho = _gather(traces, object, None), _gather(densities, float, 0.0)
-    return Run(Values.each(_array(values, object)), tau, rho, score)
-
-
-def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:
-    addresses = dict.fromkeys(a for m in maps for a in m)
-    masks = {a: np.array([a in m for m in maps]) for a in addresses}
-    columns = {a: _array([m[a] if a in m else absent for m in maps], dtype) for a in addresses}
-    return Map(columns, {a: m for a, m in masks.items() if not m.all()}, common_origins(maps))
-
-
-def _array(items: list[Any], dtype: type) -> np.ndarray:
-    array = np.empty(len(items), dtype)
-    for index, item in enumerate(items):
-        array[index] = item
-    return array

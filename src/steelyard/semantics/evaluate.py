@@ -13,7 +13,8 @@ from jaxtyping import PRNGKeyArray
 from steelyard.arguments import check_count, check_key, check_objective
 from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.addresses import versioned
-from steelyard.language.programs import Program, Programmable, describe, program
+from steelyard.language.describe import describe
+from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
 from steelyard.output import printable

@@ -25,7 +25,7 @@ from steelyard.language.programs import (
     Transport,
 )
 from steelyard.language.rewrite import target
-from steelyard.semantics import markov, rules
+from steelyard.semantics import markov, rules, transports
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.rules import Rule
@@ -74,7 +74,7 @@ def apply(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Rule:
         case Move():
             return rules.move(engine, q, c0, tau0)
         case Transport():
-            return rules.transport(engine, q, c0, tau0)
+            return transports.transport(engine, q, c0, tau0)
         case Propose() | Resample() | Detach() | Scan() | Mcmc() | Metropolis() | Adapt() if tau0 is not None:
             return apply(engine, target(q), c0, tau0)
         case Propose():

@@ -10,7 +10,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from steelyard.errors import GrammarError, LoopStructureError
 from steelyard.language.addresses import Previous
-from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, describe, program, subprograms
+from steelyard.language.describe import describe
+from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, program, subprograms
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
@@ -21,6 +22,7 @@ from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.jaxprs import rewritten
 from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.semantics.products import with_fast_gradients
+from steelyard.semantics.repeats import Repeats
 from steelyard.semantics.residuals import keeping_little
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values, is_static
@@ -130,7 +132,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     def step(e: Evaluation, arguments: Values, x: Any) -> Step:
         done, source = advance(engine, q, x, e, arguments, density)
         sources.append(source)
-        repeats.append(_Repeats.of(done.evaluation))
+        repeats.append(Repeats.of(done.evaluation))
         return done
 
     # Traced once to see what a step leaves, and how many keys it uses.
@@ -138,7 +140,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         after = jax.eval_shape(step, carried, arguments, first)
     resamples = after.ancestors is not None
     carried = prepared(engine, q, carried, after.evaluation)
-    once = _Repeats.of(carried).common(repeats[0])
+    once = Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()
     source = _source(e0, c0)
     lasting = source if source == sources[0] else None
@@ -191,40 +193,6 @@ def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) ->
     # What the step leaves are shapes, and stay shapes.
     _check_structure(q, carried, jax.eval_shape(lambda e: alike(e, carried, engine.one), after))
     return carried
-
-
-class _Repeats(NamedTuple):
-    """Which arrays are in an evaluation more than once: a value is often the value of a variable."""
-
-    structure: Any
-    first: tuple[int, ...]
-
-    @classmethod
-    def of(cls, e: Evaluation) -> "_Repeats":
-        leaves, structure = jax.tree.flatten(e)
-        return cls(structure, _first([id(leaf) for leaf in leaves]))
-
-    def common(self, other: "_Repeats") -> "_Repeats":
-        """Return what is repeated in both."""
-        if len(self.first) != len(other.first):
-            return _Repeats(self.structure, tuple(range(len(self.first))))
-        return _Repeats(self.structure, _first([*zip(self.first, other.first, strict=True)]))
-
-    def remove(self, e: Evaluation) -> list[Any]:
-        """Return each array once."""
-        return [leaf for i, leaf in enumerate(jax.tree.leaves(e)) if self.first[i] == i]
-
-    def restore(self, arrays: list[Any]) -> Evaluation:
-        """Return the evaluation of these arrays."""
-        once = iter(arrays)
-        leaves: list[Any] = []
-        for i, first in enumerate(self.first):
-            leaves.append(next(once) if first == i else leaves[first])
-        return jax.tree.unflatten(self.structure, leaves)
-
-
-def _first(items: list[Any]) -> tuple[int, ...]:
-    return tuple(map(items.index, items))
 
 
 def _carry(e: Evaluation) -> Evaluation:

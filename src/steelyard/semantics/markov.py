@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.language.coordinates import Position
-from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, describe, name_of
+from steelyard.language.describe import describe
+from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, name_of
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, chosen, dom, either, log_ratio, select
 from steelyard.particles import weights

@@ -12,10 +12,10 @@ because a particle must stay one particle. And a proposal of density zero under 
 
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from steelyard.language.addresses import Previous, previous, variable
-from steelyard.language.bijections import is_joint
+from steelyard.language.describe import describe
 from steelyard.language.programs import (
     Adapt,
     Carried,
@@ -30,12 +30,10 @@ from steelyard.language.programs import (
     Rename,
     Resample,
     Scan,
-    Transport,
-    describe,
     is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import Domain, Map, dom, log_product, log_ratio
+from steelyard.maps import Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
@@ -258,46 +256,6 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
     kept = tuple(history.rename(new) for history in e1.histories)
     joint = tuple(frozenset(map(new, group)) for group in e1.joint)
     return _joined(e2, replace(e1, trace=tau1, log_density=rho1, histories=kept, joint=joint, provenance=known))
-
-
-def transport(engine: Engine, q: Transport, c0: Values, tau0: Trace | None) -> Rule:
-    """Transport: q's particles, pushed through a bijection T.
-
-    c, tau, rho, w <- q(c0)[T^-1(tau0)]
-    ------------------------------------------------------------------------
-    c, T(tau), rho / |det T'(tau)|, w <- transport(T, q)(c0)[tau0]
-
-    where w has the same factor, if values were substituted: these count as if they were observed.
-    """
-    names = q.only
-    if names is None and tau0 is not None:
-        # Which of the values are q's.
-        e = yield q.q, c0, tau0
-        names = tuple(e.trace)
-    given = conditions.given_to(q, names, tau0)
-    after, log_det = Map[Any](), {}
-    if given and tau0 is not None:
-        after = tau0.restrict(Domain(dict.fromkeys(given, True)))
-        before, inverse = engine.pushed(q.bijection, after, back=True)
-        log_det = {a: -x for a, x in inverse.items()}
-        tau0 = before | tau0.restrict(Domain({a: True for a in tau0 if a not in given}))
-    e = yield q.q, c0, tau0
-    moved = conditions.check_transported(e.trace, q)
-    if not given:
-        after, log_det = engine.pushed(q.bijection, e.trace.restrict(Domain(dict.fromkeys(moved, True))))
-    rho = {a: e.log_density[a] - log_det[a] if a in log_det else e.log_density.values_at[a] for a in e.log_density}
-    return replace(
-        e,
-        trace=after | e.trace.restrict(Domain({a: True for a in e.trace if a not in moved})),
-        log_density=Map(rho, e.log_density.masks),
-        log_weight=e.log_weight - sum(log_det.values()) if given else e.log_weight,
-        joint=(*e.joint, frozenset(moved)) if is_joint(q.bijection, moved) else e.joint,
-        kernel=None,
-        marginal=None,
-        fixed=False,
-        at_rest=None,
-        provenance=None,
-    )
 
 
 def scan(engine: Engine, q: Scan, c0: Values) -> Rule:

@@ -13,7 +13,8 @@ from jaxtyping import PRNGKeyArray
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.language.addresses import Previous
-from steelyard.language.programs import Program, Programmable, Resample, Scan, describe, program
+from steelyard.language.describe import describe
+from steelyard.language.programs import Program, Programmable, Resample, Scan, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map
 from steelyard.semantics.evaluate import evaluate

@@ -16,8 +16,9 @@ from steelyard.particles.resampling import Noise
 from steelyard.particles.weights import normalize
 from steelyard.semantics import adaptive, judgement, loops
 from steelyard.semantics.engine import Moved, Transition
-from steelyard.semantics.engines import at_particle, moved_together, pushed_one_by_one, together
+from steelyard.semantics.engines import at_particle
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.gathering import moved_together, pushed_one_by_one, together
 from steelyard.semantics.values import Values
 from steelyard.testing import vectorized
 from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen

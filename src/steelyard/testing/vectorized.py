@@ -28,11 +28,10 @@ from steelyard.semantics.engines import (
     Vectorized,
     at_particle,
     is_accepted,
-    moved_together,
-    together,
 )
 from steelyard.semantics.evaluate import abstractly
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.gathering import moved_together, together
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
 from steelyard.types import Distribution
