@@ -138,14 +138,14 @@ def _metropolis(rng: Random, need: Need, depth: int) -> Program:
     return _walked(rng, inference(rng, need, depth - 1), need)
 
 
-def _walked(rng: Random, q: Program, need: Need) -> Program:
+def _walked(rng: Random, q: Program, need: Need, *, turns: bool = True) -> Program:
     """Return metropolis(f, q), where f samples some of the variables of q again, in some particles or in all."""
     names = _variables(q)
     if not names:
         return q
     need = replace(need, positive=chance(rng, 70), wanted=tuple(names), avoid=frozenset(SIZES) - set(names))
     f = primitive(rng, need, observes=False, two=chance(rng, 30))
-    if chance(rng, 20):
+    if turns and chance(rng, 20):
         q = _turned(rng, q)
     return sy.metropolis(f, q, steps=rng.choice((1, 1, 1, 2, 0)))
 
@@ -263,7 +263,8 @@ def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: b
         for _ in range(1 + chance(rng, 30)):
             template = _updated(rng, p, template, need)
     if chance(rng, 25):
-        template = _walked(rng, template, need)
+        # A transport would make another density of what came before, in each step another one.
+        template = _walked(rng, template, need, turns=False)
     return _scan_of(rng, template, start)
 
 
