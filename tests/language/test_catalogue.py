@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.special
 import scipy.stats
 
 import steelyard as sy
@@ -24,6 +25,10 @@ UNLIKE = {"two intervals", "folded interval", "ZeroInflatedProbs"}
 # Where NumPyro's draws underflow before they could be put back.
 UNDERFLOW = {"logarithm", "HurdleGamma", "HurdleLogNormal", "StudentT", "MultivariateStudentT"}
 SMALL = 1e-36
+# NumPyro's densities of these subtract the logarithm of the gamma function, at extreme parameters at this number, from
+# terms as large. Compiled in two ways they differ by one unit in the last place of it: 0.0625, 0.008 and 0.004.
+LOG_GAMMA_AT = {"Dirichlet": 55_000, "Gamma": 10_000, "Chi2": 5_000}
+ROUNDING = {name: float(np.spacing(np.float32(scipy.special.gammaln(x)))) for name, x in LOG_GAMMA_AT.items()}
 ATOMS = {"Delta", "Unit", "GeometricProbs", "GeometricLogits", "spike and slab", "Levy near its edge"}
 
 
@@ -75,10 +80,13 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
         for name in names:
             message = f"{name}, case {number}"
             density, values = np.asarray(densities[name]), trace[name]
-            size = 1 + np.abs(density).max()
-            np.testing.assert_allclose(weights[name], 0.0, atol=(1e-4 if number else 1e-6) * size, err_msg=message)
+            size, rounding = 1 + np.abs(density).max(), ROUNDING.get(name, 0.0) if number else 0.0
+            small = (1e-4 if number else 1e-6) * size + rounding
+            np.testing.assert_allclose(weights[name], 0.0, atol=small, err_msg=message)
             if name not in UNLIKE:
-                np.testing.assert_allclose(density, theirs[name], rtol=1e-6, atol=1e-4 * size, err_msg=message)
+                np.testing.assert_allclose(
+                    density, theirs[name], rtol=1e-6, atol=1e-4 * size + rounding, err_msg=message
+                )
             if name not in drawn:
                 # Drawn by NumPyro. At ordinary parameters nothing is moved: no two numbers are the same.
                 is_continuous = np.issubdtype(values.dtype, np.floating) and name not in ATOMS
@@ -86,8 +94,7 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
             elif not (number and name in UNDERFLOW):
                 for ours, other in columns(values, drawn[name][min(number, 1)]):
                     assert scipy.stats.ks_2samp(ours, other).pvalue > LEVEL, message
-        # Compiled as the tests are, one group is off by 0.0625 at extreme parameters; as users compile it, by nothing.
-        assert abs(log_z) < (0.1 if number else 1e-5)
+        assert abs(log_z) < (max(0.02, *(1.1 * ROUNDING.get(name, 0.0) for name in names)) if number else 1e-5)
 
 
 def columns(ours: Any, theirs: Any) -> Any:
