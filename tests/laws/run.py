@@ -75,7 +75,12 @@ def _prepare() -> None:
     """Set a process up: an interruption is for the first one; small programs are not worth optimising."""
     if multiprocessing.parent_process() is not None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    flags = (
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        "--xla_cpu_use_fusion_emitters=false",
+    )
+    os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
 
 def _task(task: tuple[int, range]) -> list[Report]:
