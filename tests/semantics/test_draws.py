@@ -1,5 +1,6 @@
 """Draws that are made here, next to the distributions that they are of."""
 
+import math
 from typing import Any
 
 import jax
@@ -154,9 +155,10 @@ def test_categories_of_probability_zero_are_never_drawn(by: str, batch: tuple[in
     weights = np.where(possible, np.random.default_rng(1).gamma(0.3, size=(*batch, number)) + 1e-9, 0.0)
     probabilities = jnp.asarray(weights / weights.sum(axis=-1, keepdims=True), jnp.float32)
     parameters = jnp.log(probabilities) if by == "logits" else probabilities
+    count = 3000 // math.prod(batch)
     with dist.distribution.validation_enabled(False):
-        values = jax.jit(lambda: draws(dist.Categorical(**{by: parameters}), 3000))()
-    assert values.shape == (3000, *batch)
+        values = jax.jit(lambda: draws(dist.Categorical(**{by: parameters}), count))()
+    assert values.shape == (count, *batch)
     assert possible[np.asarray(values)].all()
 
 
