@@ -132,6 +132,10 @@ def found(out: Evaluation) -> Schedule:
             "found: this evaluation has no schedule that was chosen on the way. Evaluate "
             "tempered(model, kernel, sy.adaptive()), and use its result outside of jit."
         )
+    if np.ndim(out.found.count):
+        raise ArgumentError(
+            "found: these are several runs, each with a schedule of its own. Take one: out of a vmap, [0]."
+        )
     count = int(out.found.count)
     steps = jax.tree.map(lambda x: jnp.asarray(x)[:count], dict(out.found.steps))
     beta = steps.pop("beta")

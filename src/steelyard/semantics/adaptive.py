@@ -13,6 +13,7 @@ from steelyard.semantics import loops
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.jaxprs import without_gradients
+from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.semantics.values import Values
 from steelyard.types import is_traced
 
@@ -77,7 +78,7 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     def run(carried: Evaluation, own: Any, score: Any) -> Any:
         records = jax.tree.map(lambda x: jnp.full((q.most, *x.shape), _nothing(x.dtype), x.dtype), (x, after.levels))
         start = jax.tree.map(lambda old, new: jnp.asarray(old, new.dtype), q.state, state)
-        carry = jnp.asarray(0), start, carried, own, score, index, records
+        carry = varying_like_results(body, (jnp.asarray(0), start, carried, own, score, index, records))
         return jax.lax.while_loop(go_on, body, carry)
 
     run = without_gradients(run)

@@ -190,6 +190,27 @@ def check_moved_by(q: Mcmc, trace: Map[Any], moved: Any, *, known: bool) -> None
         )
 
 
+def check_kernel(q: Mcmc, made: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return the two functions of a Markov kernel; raise `ArgumentError` if they are not two functions."""
+    parts = made if isinstance(made, tuple) else ()
+    if len(parts) == 2 and all(map(callable, parts)):
+        return parts[0], parts[1]
+    raise ArgumentError(
+        f"{describe(q)}: a kernel is a function kernel(log_density) that returns two functions, init(position) and "
+        f"step(key, state); this one returned {type(made).__name__}."
+    )
+
+
+def check_state(q: Mcmc, state: Any, position: dict[str, Any]) -> None:
+    """Raise `ArgumentError` unless the state of a Markov kernel holds the position that it was given."""
+    if set(getattr(state, "position", None) or ()) != set(position):
+        raise ArgumentError(
+            f"{describe(q)}: init(position) returns a state whose attribute `position` is the dictionary that it was "
+            f"given, with {', '.join(map(repr, sorted(position)))}; this one returned {type(state).__name__}. Use, for "
+            f"example, a NamedTuple with a field `position`."
+        )
+
+
 def check_density_known(e: Evaluation, p: Program, q: Mcmc | Metropolis) -> None:
     """Raise an error if a Markov kernel cannot know the density that it is to leave invariant."""
     if e.partial:

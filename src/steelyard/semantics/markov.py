@@ -182,8 +182,9 @@ def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) 
         # A density that is no number cannot be compared: nothing moves there.
         return jnp.where(total < jnp.inf, total, -jnp.inf)
 
-    init, step = q.kernel(log_density)
+    init, step = conditions.check_kernel(q, q.kernel(log_density))
     state = init(position, keys(0)) if _takes_key(init) else init(position)
+    conditions.check_state(q, state, position)
 
     def one(state: Any, number: Any) -> tuple[Any, Any]:
         after, info = step(keys(number), state)
@@ -204,7 +205,10 @@ def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) 
 
 def _takes_key(init: Callable[..., Any]) -> bool:
     """Tell whether a kernel begins at random: `init(position, key)`."""
-    parameters = inspect.signature(init).parameters.values()
+    try:
+        parameters = inspect.signature(init).parameters.values()
+    except ValueError:
+        return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return len([x for x in parameters if x.kind in positional]) > 1
 
