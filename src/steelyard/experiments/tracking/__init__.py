@@ -1,0 +1,1 @@
+"""Unsupervised tracking of several objects with amortized population Gibbs: the paper's second experiment."""

@@ -1,0 +1,152 @@
+"""The generative model of appendix G.2 and its proposals, as programs for one particle.
+
+Variables: "what", the features of all objects; "where 0", "where 1", ..., the positions of all objects in each frame.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import steelyard as sy
+from steelyard.experiments.tracking.networks import WHAT, Networks
+from steelyard.experiments.tracking.rendering import correlate, crop, place
+from steelyard.experiments.tracking.shapes import mean_image
+
+# How far an object moves between frames, as far as the model knows.
+STEP = 0.2
+# Probabilities are at least this, and at most one minus it: a wrong pixel costs 15.9 nats.
+LEAST = 1.2e-7
+
+Frames = Float[Array, "T canvas canvas"]
+Objects = Float[Array, "D patch patch"]
+
+
+class Scene(NamedTuple):
+    """What the model returns, and the kernels need: the video, what its objects look like, and where they are."""
+
+    frames: Frames
+    objects: Objects
+    where: tuple[Float[Array, "D 2"], ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Pixels:
+    """Independent Bernoulli variables that are observed as grey values, as in variational autoencoders of images."""
+
+    probabilities: Float[Array, "canvas canvas"]
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "canvas canvas"]:
+        return jax.random.bernoulli(key, self.probabilities).astype(float)
+
+    def log_prob(self, value: Float[Array, "canvas canvas"]) -> Float[Array, ""]:
+        p = jnp.clip(self.probabilities, LEAST, 1 - LEAST)
+        return jnp.sum(value * jnp.log(p) + (1 - value) * jnp.log1p(-p))
+
+
+def render(objects: Objects, where: Float[Array, "D 2"], canvas: int) -> Float[Array, "canvas canvas"]:
+    """Return a frame with the objects at their positions, grey values clipped to [0, 1]."""
+    return jnp.clip(jax.vmap(lambda o, z: place(o, z, canvas))(objects, where).sum(axis=0), 0.0, 1.0)
+
+
+def generative(networks: Networks, objects: int) -> Callable[[sy.State, Frames], Scene]:
+    """p(x, z_what, z_where): the target."""
+
+    def model(s: sy.State, frames: Frames) -> Scene:
+        what = s.sample("what", dist.Normal(0.0, 1.0).expand([objects, WHAT]).to_event(2))
+        images = jax.vmap(networks.decoder)(what)
+        before, scale, where = jnp.zeros((objects, 2)), 1.0, []
+        for t, frame in enumerate(frames):
+            z = s.sample(f"where {t}", dist.Normal(before, scale).to_event(2))
+            s.observe(f"frame {t}", Pixels(render(images, z, frame.shape[-1])), frame)
+            before, scale = z, STEP
+            where.append(z)
+        return Scene(frames, images, tuple(where))
+
+    return model
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class OneByOne:
+    """Positions of the objects of a frame, one after the other: each is found in what those before it leave.
+
+    The frame is correlated with an image of the object; what was found is subtracted.
+    """
+
+    encoder: Any
+    frame: Float[Array, "canvas canvas"]
+    images: Objects
+
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "D 2"]:
+        keys = jax.random.split(key, len(self.images))
+        found = self._each(lambda d, mean, scale: mean + scale * jax.random.normal(keys[d], (2,)))
+        return jnp.stack([z for z, _, _ in found])
+
+    def log_prob(self, value: Float[Array, "D 2"]) -> Float[Array, ""]:
+        found = self._each(lambda d, mean, scale: value[d])
+        return sum((dist.Normal(mean, scale).log_prob(z).sum() for z, mean, scale in found), start=jnp.zeros(()))
+
+    def _each(self, choose: Callable[..., Any]) -> list[tuple[Any, Any, Any]]:
+        left, found = self.frame, []
+        for d, image in enumerate(self.images):
+            mean, scale = self.encoder(jax.lax.stop_gradient(correlate(left, image)))
+            z = choose(d, mean, scale)
+            left = left - place(image, jax.lax.stop_gradient(z), left.shape[-1])
+            found.append((z, mean, scale))
+        return found
+
+
+def initial(networks: Networks, objects: int) -> Callable[[sy.State, Frames], None]:
+    """q(z_where | x) q(z_what | x, z_where): the first proposal, which knows only the average shape."""
+    average = jnp.broadcast_to(jnp.asarray(mean_image()), (objects, *mean_image().shape))
+
+    def proposal(s: sy.State, frames: Frames) -> None:
+        where = [s.sample(f"where {t}", OneByOne(networks.where, frame, average)) for t, frame in enumerate(frames)]
+        s.sample("what", _features(networks, frames, where))
+
+    return proposal
+
+
+def update_what(networks: Networks) -> Callable[[sy.State, Scene], None]:
+    """q(z_what | x, z_where)."""
+
+    def kernel(s: sy.State, scene: Scene) -> None:
+        s.sample("what", _features(networks, scene.frames, scene.where))
+
+    return kernel
+
+
+def update_where(networks: Networks, t: int) -> Callable[[sy.State, Scene], None]:
+    """q(z_where,t | x_t, z_what)."""
+
+    def kernel(s: sy.State, scene: Scene) -> None:
+        images = jax.lax.stop_gradient(scene.objects)
+        s.sample(f"where {t}", OneByOne(networks.where, scene.frames[t], images))
+
+    return kernel
+
+
+def kernels(networks: Networks, length: int) -> list[Callable[[sy.State, Scene], None]]:
+    """Return the blocks of a sweep: the features, and then the positions in each frame."""
+    return [update_what(networks), *(update_where(networks, t) for t in range(length))]
+
+
+def sampler(networks: Networks, length: int, objects: int, sweeps: int) -> Any:
+    """Return the amortized population Gibbs sampler."""
+    return sy.algorithms.apg(
+        generative(networks, objects), initial(networks, objects), kernels(networks, length), sweeps
+    )
+
+
+def _features(networks: Networks, frames: Frames, where: Sequence[Float[Array, "D 2"]]) -> dist.Distribution:
+    """Return q(z_what | x, z_where), from the places of the objects in all frames."""
+    positions = jnp.stack(list(where), axis=1)
+    crops = jax.vmap(lambda zs: jax.vmap(crop)(frames, zs))(positions)
+    mean, scale = jax.vmap(networks.what)(crops)
+    return dist.Normal(mean, scale).to_event(2)

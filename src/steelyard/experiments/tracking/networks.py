@@ -1,0 +1,93 @@
+"""The decoder of the generative model and the encoders of the proposals (appendix G.2)."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from steelyard.experiments.tracking.shapes import PATCH
+
+WHAT = 10
+
+
+class Decoder(eqx.Module):
+    """What an object looks like: 10 -> 200 -> 400 -> 784."""
+
+    layers: list[eqx.nn.Linear]
+
+    def __init__(self, key: PRNGKeyArray) -> None:
+        sizes = (WHAT, 200, 400, PATCH**2)
+        self.layers = _layers(sizes, key)
+
+    def __call__(self, what: Float[Array, "10"]) -> Float[Array, "patch patch"]:
+        hidden = _hidden(self.layers[:-1], what)
+        return jax.nn.sigmoid(self.layers[-1](hidden)).reshape(PATCH, PATCH)
+
+
+class WhereEncoder(eqx.Module):
+    """Where an object is, from how well it fits at each place; mean and log scale.
+
+    The fits go through a softmax, and the mean through tanh, as in the authors' code.
+    """
+
+    layers: list[eqx.nn.Linear]
+    mean: eqx.nn.Linear
+    log_scale: eqx.nn.Linear
+
+    def __init__(self, places: int, key: PRNGKeyArray) -> None:
+        k1, k2, k3 = jax.random.split(key, 3)
+        self.layers = _layers((places**2, 200, 2 * 100), k1)
+        self.mean, self.log_scale = eqx.nn.Linear(100, 2, key=k2), eqx.nn.Linear(100, 2, key=k3)
+
+    def __call__(self, fits: Float[Array, "places places"]) -> tuple[Float[Array, "2"], Float[Array, "2"]]:
+        mean, scale = jnp.split(_hidden(self.layers, jax.nn.softmax(fits.ravel())), 2)
+        return jnp.tanh(self.mean(mean)), _scale(self.log_scale(scale))
+
+
+class WhatEncoder(eqx.Module):
+    """Which object it is, from what is at its places in all frames: 784 -> 400 -> 200, averaged over frames."""
+
+    statistics: list[eqx.nn.Linear]
+    mean: eqx.nn.Linear
+    log_scale: eqx.nn.Linear
+
+    def __init__(self, key: PRNGKeyArray) -> None:
+        k1, k2, k3 = jax.random.split(key, 3)
+        self.statistics = _layers((PATCH**2, 400, 200), k1)
+        self.mean, self.log_scale = eqx.nn.Linear(200, WHAT, key=k2), eqx.nn.Linear(200, WHAT, key=k3)
+
+    def __call__(self, crops: Float[Array, "T patch patch"]) -> tuple[Float[Array, "10"], Float[Array, "10"]]:
+        each = jax.vmap(lambda crop: _hidden(self.statistics, crop.ravel()))(crops)
+        average = each.mean(axis=0)
+        return self.mean(average), _scale(self.log_scale(average))
+
+
+class Networks(eqx.Module):
+    """All that is learned: theta is the decoder, phi are the encoders."""
+
+    decoder: Decoder
+    where: WhereEncoder
+    what: WhatEncoder
+
+    def __init__(self, key: PRNGKeyArray, canvas: int = 96) -> None:
+        k1, k2, k3 = jax.random.split(key, 3)
+        self.decoder, self.what = Decoder(k1), WhatEncoder(k3)
+        self.where = WhereEncoder(canvas - PATCH + 1, k2)
+
+
+def _layers(sizes: tuple[int, ...], key: PRNGKeyArray) -> list[eqx.nn.Linear]:
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [eqx.nn.Linear(a, b, key=k) for a, b, k in zip(sizes, sizes[1:], keys, strict=False)]
+
+
+def _hidden(layers: list[eqx.nn.Linear], x: Any) -> Any:
+    for layer in layers:
+        x = jax.nn.relu(layer(x))
+    return x
+
+
+def _scale(log_scale: Float[Array, "n"]) -> Float[Array, "n"]:
+    """Return a scale between 0.01 and 1: what is learned early on must not close the door."""
+    return 0.01 + 0.99 * jax.nn.sigmoid(log_scale - 1.0)

@@ -1,0 +1,43 @@
+"""Placing a patch on a canvas and cutting it out again, by bilinear interpolation; and where a patch might be.
+
+A translation is separable: two small matrices of interpolation weights, and no gathers. Positions are in [-1, 1]^2,
+where -1 and 1 put the patch at the edges of the canvas.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from steelyard.experiments.tracking.shapes import PATCH
+
+
+def weights(position: Float[Array, ""], canvas: int) -> Float[Array, "canvas patch"]:
+    """Return how much of each pixel of a patch each pixel of the canvas gets, in one direction."""
+    offset = (position + 1) / 2 * (canvas - PATCH)
+    distance = jnp.arange(canvas)[:, None] - jnp.arange(PATCH)[None] - offset
+    return jnp.maximum(0.0, 1 - jnp.abs(distance))
+
+
+def place(
+    patch: Float[Array, "patch patch"], position: Float[Array, "2"], canvas: int
+) -> Float[Array, "canvas canvas"]:
+    """Return the canvas with a patch at a position, (x, y); what is beyond the edges is lost."""
+    across, down = weights(position[0], canvas), weights(position[1], canvas)
+    return down @ patch @ across.T
+
+
+def crop(frame: Float[Array, "canvas canvas"], position: Float[Array, "2"]) -> Float[Array, "patch patch"]:
+    """Return what is at a position."""
+    canvas = frame.shape[-1]
+    across, down = weights(position[0], canvas), weights(position[1], canvas)
+    return down.T @ frame @ across
+
+
+def correlate(
+    frame: Float[Array, "canvas canvas"], patch: Float[Array, "patch patch"]
+) -> Float[Array, "places places"]:
+    """Return how well a patch fits at each place where it is inside of the frame, by Fourier transforms."""
+    canvas = frame.shape[-1]
+    places = canvas - PATCH + 1
+    shape = canvas, canvas
+    product = jnp.fft.rfft2(frame, shape) * jnp.conj(jnp.fft.rfft2(patch, shape))
+    return jnp.fft.irfft2(product, shape)[:places, :places]
