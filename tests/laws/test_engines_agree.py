@@ -13,8 +13,8 @@ from tests.laws.laws import PARTICLES, engines_agree, reuse_changes_nothing
 from tests.laws.strategies import Example, example_from
 from tests.laws.structure import subprograms
 
-EXAMPLES = 60
-REPEATING = 12
+EXAMPLES = 150
+REPEATING = 16
 
 
 def test_engines_agree() -> None:
@@ -26,8 +26,8 @@ def test_engines_agree() -> None:
         out = engines_agree(example, rng.randint(0, 99))
         seen.update(["all weights zero"] if out is None else _events(example, out))
     assert seen["all weights zero"] < EXAMPLES / 5
-    expected = ("absent", "some weights zero", "resampled", "several levels", "a loop", "detached")
-    rare = {event: seen[event] for event in expected if seen[event] < 2}
+    expected = ("absent", "some weights zero", "resampled", "several levels", "a loop", "a loop that keeps", "detached")
+    rare = {event: seen[event] for event in expected if seen[event] < 3}
     assert not rare, f"hardly ever: {rare}"
 
 
