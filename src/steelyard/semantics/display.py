@@ -50,10 +50,8 @@ def levels(evaluation: "Evaluation") -> Table:
         numbers = [level.log_z_increment, level.ess, level.max_weight, level.ancestors]
         numbers += [level.acceptance, level.jump] if level.acceptance is not None else []
         numbers = [used(x, evaluation.found) for x in numbers]
-        times = np.shape(numbers[0])
-        label = (
-            f"{level.label} x {times[0]}" if len(times) == 1 and len(evaluation.log_weight.shape) == 1 else level.label
-        )
+        stacked = np.ndim(numbers[0]) == 1 and evaluation.log_weight.ndim == 1
+        label = f"{level.label} x {len(numbers[0])}" if stacked else level.label
         # A label is no markup: addresses may hold square brackets.
         columns.add_row(Text(label), *(_number(x, short=stacked) for x in numbers))
     return columns

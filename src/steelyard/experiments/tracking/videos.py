@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from steelyard.experiments.tracking.rendering import place
-from steelyard.experiments.tracking.shapes import PATCH, images
+from steelyard.experiments.tracking.shapes import images
 
 CANVAS, SPEED = 96, 0.1
 # Objects begin at squared distances above this, which leaves room for three; for more of them it shrinks.
@@ -54,7 +54,7 @@ def _one(key: PRNGKeyArray, objects: int, length: int, canvas: int) -> Videos:
 
 
 def _starts(key: PRNGKeyArray, objects: int) -> Float[Array, "D 2"]:
-    """Return places that are apart: of several tries the one with the widest smallest distance, or the first wide enough."""
+    """Return places that are apart: of several tries the first that is wide enough, or else the widest."""
     tries = jax.random.uniform(key, (TRIES, objects, 2), minval=-1.0, maxval=1.0)
     squared = ((tries[:, :, None] - tries[:, None]) ** 2).sum(axis=-1) + 1e3 * jnp.eye(objects)[None]
     smallest = squared.min(axis=(1, 2))
