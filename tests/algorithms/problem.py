@@ -4,8 +4,10 @@ z1 ~ N(m, 1)    z2 ~ N(0.8 z1, 1)    x1 ~ N(z1, 0.8)    x2 ~ N(z2, 0.8)
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import blackjax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -126,6 +128,12 @@ def sweeping(algorithm: Callable[..., Any], **options: Any) -> Callable[[Params]
     return build
 
 
+def tempering(params: Params) -> Any:
+    """Three powers of the likelihood."""
+    kernel = partial(blackjax.mala, step_size=0.1)
+    return algorithms.tempered(model(params), kernel, [0.0, 0.3, 1.0], initial=guide(params))
+
+
 def proposing(algorithm: Callable[..., Any]) -> Callable[[Params], Any]:
     return lambda params: algorithm(model(params), guide(params))
 
@@ -157,4 +165,5 @@ CASES: dict[str, Case] = {
     "nasmc": Case(filtering(algorithms.nasmc), {"model", "guide"}, 2),
     "gibbs": Case(sweeping(algorithms.gibbs, method="multinomial"), set(), 0),
     "apg": Case(sweeping(algorithms.apg), {"model", "guide", "kernel"}, 3),
+    "tempered": Case(tempering, set(), 0),
 }

@@ -1,8 +1,10 @@
 """Particles pushed through bijections."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -247,3 +249,27 @@ def test_errors_name_the_remedy() -> None:
         sy.evaluate(sy.transport(t, nothing), key, particles=2)
     with pytest.raises(sy.AddressError, match="'a' is given and 'b' is not"):
         sy.evaluate(sy.transport(Linear(), base), key, particles=2, given={"a": jnp.zeros(2)})
+
+
+def test_kernels_move_what_was_transported() -> None:
+    """In the coordinates of the program inside: those of a Gamma, which the logarithm made a real number."""
+
+    def gamma(s: sy.State) -> None:
+        s.sample("z", dist.Gamma(3.0, 2.0))
+        s.sample("other", dist.Normal(0.0, 1.0))
+
+    moved = sy.transport(transforms.ExpTransform().inv, gamma, only=["z"])
+    hmc = partial(blackjax.hmc, step_size=0.5, inverse_mass_matrix=jnp.ones(2), num_integration_steps=3)
+    out = jax.jit(lambda key: sy.evaluate(sy.mcmc(hmc, moved, steps=3), key, particles=20_000))(jax.random.key(0))
+    z = np.asarray(out.trace["z"])
+    exact = float(jax.scipy.special.digamma(3.0) - jnp.log(2.0))
+    assert abs(z.mean() - exact) < 4.5 * z.std() / 20_000**0.5
+    assert out.levels[-1].acceptance > 0.5
+    density = sy.log_density(moved, {a: x[0] for a, x in out.trace.items()})
+    np.testing.assert_allclose(sum(x[0] for x in out.log_density.values()), density, rtol=1e-4)
+    with pytest.raises(sy.ArgumentError, match="move some of them and hold the others"):
+        sy.evaluate(sy.mcmc(hmc, sy.transport(Linear(), base), only=["a"]), jax.random.key(0), particles=2)
+    linear = sy.mcmc(hmc, sy.transport(Linear(), base))
+    sy.testing.check_evidence(
+        linear, float(dist.Normal(0.0, 2**0.5).log_prob(0.3)), key=jax.random.key(1), particles=100
+    )

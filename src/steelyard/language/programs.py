@@ -186,11 +186,20 @@ class Metropolis:
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """transport(bijection, q): q's particles, pushed through a bijection."""
+    """transport(bijection, q): q's particles, pushed through a bijection, which need not be comparable."""
 
     bijection: Any
     q: "Program"
     only: tuple[str, ...] | None = None
+
+    def _identity(self) -> tuple[Any, ...]:
+        return id(self.bijection), self.q, self.only
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transport) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from steelyard.errors import (
     ObservedKernelError,
 )
 from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.bijections import is_joint
 from steelyard.language.describe import describe
 from steelyard.language.origins import KINDS
 from steelyard.language.programs import (
@@ -146,10 +147,10 @@ def check_transported(trace: Map[Any], q: Transport) -> list[str]:
     return sorted(names)
 
 
-def given_to(q: Transport, names: tuple[str, ...] | None, tau0: Map[Any] | None) -> list[str]:
+def given_to(q: Transport, names: tuple[str, ...] | None, tau0: Map[Any] | None) -> Map[Any]:
     """Return the variables of q that are given: all that it transports, or none of them."""
     if tau0 is None or names is None:
-        return []
+        return Map()
     given = [a for a in sorted(names) if tau0.present(a) is True]
     if given and given != sorted(names):
         lacks = [a for a in sorted(names) if a not in given]
@@ -157,7 +158,16 @@ def given_to(q: Transport, names: tuple[str, ...] | None, tau0: Map[Any] | None)
             f"{describe(q)}: of the variables that it transports, {', '.join(map(repr, given))} is given and "
             f"{', '.join(map(repr, lacks))} is not, in every particle. Give all of them, or none."
         )
-    return given
+    return tau0.restrict(Domain(dict.fromkeys(given, True)))
+
+
+def check_whole(q: Transport, given: Map[Any], groups: list[Any]) -> None:
+    """Raise `ArgumentError` if some of the variables that q mixes are to move, and others to be held."""
+    if is_joint(q.bijection, list(given)) and sum(map(bool, groups)) > 1:
+        raise ArgumentError(
+            f"{describe(q)}: the bijection mixes {', '.join(map(repr, given))}, so that a kernel cannot move some of "
+            f"them and hold the others. Name all of them, only=[...], or none."
+        )
 
 
 def check_proposal(q: Metropolis, fresh: Evaluation, old: Map[Any], *, known: bool) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from steelyard.language.bijections import is_joint
+from steelyard.language.coordinates import Placed, Position
 from steelyard.language.programs import Transport
 from steelyard.maps import Domain, Map
 from steelyard.semantics import conditions
@@ -27,20 +28,23 @@ def transport(engine: Engine, q: Transport, c0: Values, tau0: Trace | None) -> R
         e = yield q.q, c0, tau0
         names = tuple(e.trace)
     given = conditions.given_to(q, names, tau0)
-    after, log_det = Map[Any](), {}
+    inside, fixed, log_det = _inside(engine, q, given)
     if given and tau0 is not None:
-        after = tau0.restrict(Domain(dict.fromkeys(given, True)))
-        before, inverse = engine.pushed(q.bijection, after, back=True)
-        log_det = {a: -x for a, x in inverse.items()}
-        tau0 = before | tau0.restrict(Domain({a: True for a in tau0 if a not in given}))
+        tau0 = inside | tau0.restrict(Domain({a: True for a in tau0 if a not in given}))
     e = yield q.q, c0, tau0
     moved = conditions.check_transported(e.trace, q)
-    if not given:
-        after, log_det = engine.pushed(q.bijection, e.trace.restrict(Domain(dict.fromkeys(moved, True))))
+    values = e.trace.restrict(Domain({a: True for a in moved if a not in fixed}))
+    asked = [a for a in values if given and isinstance(given[a], Placed)]
+    if fresh := values.restrict(Domain({a: True for a in values if a not in asked})):
+        after, forward = engine.pushed(q.bijection, fresh)
+        fixed |= after
+        # Of a variable that is given by its coordinates, or not at all, the density is that of these, or of the draw.
+        log_det |= {} if given else forward
+    fixed |= values.restrict(Domain(dict.fromkeys(asked, True)))
     rho = {a: e.log_density[a] - log_det[a] if a in log_det else e.log_density.values_at[a] for a in e.log_density}
     return replace(
         e,
-        trace=after | e.trace.restrict(Domain({a: True for a in e.trace if a not in moved})),
+        trace=fixed | e.trace.restrict(Domain({a: True for a in e.trace if a not in moved})),
         log_density=Map(rho, e.log_density.masks),
         log_weight=e.log_weight - sum(log_det.values()) if given else e.log_weight,
         joint=(*e.joint, frozenset(moved)) if is_joint(q.bijection, moved) else e.joint,
@@ -50,3 +54,21 @@ def transport(engine: Engine, q: Transport, c0: Values, tau0: Trace | None) -> R
         at_rest=None,
         provenance=None,
     )
+
+
+def _inside(engine: Engine, q: Transport, given: Trace) -> tuple[Trace, Trace, dict[str, Any]]:
+    """Return what is given to the program inside, what is known of the values outside, and log determinants.
+
+    A position is one of the program inside, before the transport: it is passed on as it is, and what is asked for is
+    that of the value inside.
+    """
+    located = {a: x for a, x in given.items() if isinstance(x, Position)}
+    asked = {a: x for a, x in given.items() if isinstance(x, Placed)}
+    plain = given.restrict(Domain({a: True for a in given if a not in located and a not in asked}))
+    conditions.check_whole(q, given, [located, asked, plain])
+    inside, log_det = Map[Any](located), {}
+    if outside := {**{a: plain[a] for a in plain}, **{a: x.value for a, x in asked.items()}}:
+        before, inverse = engine.pushed(q.bijection, Map(outside), back=True)
+        inside |= Map({a: replace(asked[a], value=before[a]) if a in asked else before[a] for a in before})
+        log_det = {a: -x for a, x in inverse.items() if a not in asked}
+    return inside, plain, log_det
