@@ -186,7 +186,7 @@ MISTAKES = (
     ),
     Mistake(
         "transport forwards under substitution",
-        _edited(transports, "transport", "after, back=True)", "after)"),
+        _edited(transports, "_inside", "Map(outside), back=True)", "Map(outside))"),
         sy.metropolis(_KERNEL, sy.transport(Turn(3), Table((Sample("a", ((0.5, 0.3, 0.2),)),)))),
         needs=None,
     ),

@@ -1,0 +1,96 @@
+"""The generative model and its proposals are programs that fit together."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import steelyard as sy
+from steelyard.experiments.tracking import model as tracking
+from steelyard.experiments.tracking.model import LEAST, OneByOne, Pixels, generative, initial, kernels, render
+from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.shapes import images, mean_image
+from steelyard.experiments.tracking.videos import simulate
+
+T, D, CANVAS = 2, 2, 40
+
+
+@pytest.fixture(scope="module")
+def networks() -> Networks:
+    return Networks(jax.random.key(0), CANVAS)
+
+
+@pytest.fixture(scope="module")
+def frames() -> Any:
+    return simulate(jax.random.key(1), 1, objects=D, length=T, canvas=CANVAS).frames[0]
+
+
+def test_a_wrong_pixel_costs_what_the_table_says() -> None:
+    black = jnp.zeros((CANVAS, CANVAS))
+    white = black.at[3, 4].set(1.0)
+    np.testing.assert_allclose(Pixels(black).log_prob(white), np.log(LEAST), rtol=1e-3)
+    grey = Pixels(white * 0.3).log_prob(white * 0.6)
+    np.testing.assert_allclose(grey, 0.6 * np.log(0.3) + 0.4 * np.log(0.7), atol=1e-3)
+
+
+def test_density_of_the_model(networks: Networks, frames: Any) -> None:
+    keys = jax.random.split(jax.random.key(2), 3)
+    what, where = jax.random.normal(keys[0], (D, 10)), [0.3 * jax.random.normal(k, (D, 2)) for k in keys[1:]]
+    trace = {"what": what, "where 0": where[0], "where 1": where[1]}
+    found = sy.log_density(generative(networks, D), trace, frames)
+    objects = jax.vmap(networks.decoder)(what)
+    prior = sum(
+        jax.scipy.stats.norm.logpdf(x, m, s).sum()
+        for x, m, s in [(what, 0, 1), (where[0], 0, 1), (where[1], where[0], 0.2)]
+    )
+    likelihood = sum(Pixels(render(objects, z, CANVAS)).log_prob(x) for z, x in zip(where, frames, strict=True))
+    np.testing.assert_allclose(found, prior + likelihood, rtol=1e-4)
+
+
+def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any) -> None:
+    """Its density is that of its draws, and what the second object is found in depends on the first."""
+    average = jnp.broadcast_to(jnp.asarray(mean_image()), (D, 28, 28))
+    d = OneByOne(networks.where, frames[0], average)
+    z = d.sample(jax.random.key(0))
+    assert z.shape == (D, 2)
+    first, second = d._each(lambda index, mean, scale: z[index])
+    density = sum(jax.scipy.stats.norm.logpdf(x, m, s).sum() for x, m, s in (first, second))
+    np.testing.assert_allclose(d.log_prob(z), density, rtol=1e-5)
+    other = d._each(lambda index, mean, scale: z[index] + 0.5)
+    assert (other[0][1] == first[1]).all()
+    assert (other[1][1] != second[1]).any()
+
+
+def test_the_sampler_is_properly_weighted_in_its_pieces(networks: Networks, frames: Any) -> None:
+    """Both ways to the same density: every level's weight is that of a propose between the densities of its traces."""
+    q = sy.propose(generative(networks, D), initial(networks, D))
+    out = sy.evaluate(q, jax.random.key(0), frames, particles=3)
+    for l in range(3):
+        trace = {a: x[l] for a, x in out.trace.items()}
+        target = sy.log_density(generative(networks, D), trace, frames)
+        proposal = sy.log_density(initial(networks, D), trace, frames)
+        np.testing.assert_allclose(out.log_weight[l], target - proposal, rtol=1e-4)
+
+
+def test_an_update_of_one_position_costs_one_frame(networks: Networks, frames: Any) -> None:
+    needs = sy.dependencies(generative(networks, D), frames)
+    assert needs["frame 1"] == {"what", "where 1"}
+    assert needs["where 1"] == {"where 0", "where 1"}
+
+
+def test_gradients_reach_all_networks(networks: Networks, frames: Any) -> None:
+    import equinox as eqx
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def gradient(networks: Networks) -> Any:
+        return sy.evaluate(tracking.sampler(networks, T, D, sweeps=1), jax.random.key(0), frames, particles=3).loss
+
+    for name, part in vars(gradient(networks)).items():
+        leaves = jax.tree.leaves(part)
+        assert all(jnp.isfinite(x).all() for x in leaves), name
+        assert any((x != 0).any() for x in leaves), name
+    assert len(kernels(networks, T)) == T + 1
+    assert images().shape[0] == 9
