@@ -262,7 +262,7 @@ def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: b
         template = Detach(template) if detaches and chance(rng, 35) else template
         for _ in range(1 + chance(rng, 30)):
             template = _updated(rng, p, template, need)
-    if chance(rng, 25):
+    if chance(rng, 55):
         # A transport would make another density of what came before, in each step another one.
         template = _walked(rng, template, need, turns=False)
     return _scan_of(rng, template, start)
