@@ -26,7 +26,7 @@ test: $(STAMP)  ## lint, check the types, run the whole test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 laws: $(STAMP)  ## run the laws on new random programs (make laws EXAMPLES=20000; SEED= and ONLY= repeat a failure)
 	@$(BIN)/python -m tests.laws.run --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))

@@ -20,7 +20,7 @@ def test_inference_programs_are_properly_weighted() -> None:
 
     for particles in (1, 2, 3):
         for number in range(EXAMPLES):
-            example = example_from(Random(f"{particles} particles, {number}"), particles)
+            example = example_from(Random(f"{particles} particles, {number}"), particles, runs=2000)
             _check(example)
             checked.add(example)
             seen.update(features(example))
