@@ -248,6 +248,17 @@ def test_only_some_variables_move() -> None:
     assert (before.trace["b"] != out.trace["b"]).any()
 
 
+def test_large_densities_that_stay_the_same_do_not_drown_the_others() -> None:
+    def much(s: sy.State) -> None:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.observe("x", dist.Normal(z, 0.5), jnp.asarray(1.0))
+        s.factor("rest", -3.3e7)
+
+    q = sy.mcmc(HMC, sy.resample(much), steps=5)
+    out = jax.jit(lambda key: sy.evaluate(q, key, particles=20_000))(jax.random.key(0))
+    np.testing.assert_allclose([out.trace["z"].mean(), out.trace["z"].var()], [0.8, 0.2], atol=0.02)
+
+
 def test_no_steps() -> None:
     before, out = (sy.evaluate(q, jax.random.key(0), 4, particles=3) for q in (model, sy.mcmc(HMC, model, steps=0)))
     np.testing.assert_array_equal(before.trace["rate"], out.trace["rate"])

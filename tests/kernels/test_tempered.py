@@ -144,3 +144,15 @@ def test_errors_name_the_remedy() -> None:
         sy.adaptive(acceptance=0.0)
     with pytest.raises(sy.ArgumentError, match="adaptive"):
         sy.found(sy.evaluate(model, jax.random.key(0), particles=2))
+
+
+def test_a_density_that_is_zero_everywhere_has_no_result_under_jit() -> None:
+    """Where nothing but log Z leaves the compiled function, XLA fuses the exponential of NaN with what is around it."""
+
+    def impossible(s: sy.State) -> None:
+        s.sample("z", dist.Normal(0.0, 1.0))
+        s.factor("f", -jnp.inf)
+
+    q = sy.algorithms.tempered(impossible, blackjax.mala, sy.adaptive(most=5))
+    for h in (lambda out: out.log_z, lambda out: out.ess, lambda out: out.normalized_weights):
+        assert jnp.isnan(jax.jit(lambda key: h(sy.evaluate(q, key, particles=5)))(jax.random.key(0))).all()  # noqa: B023

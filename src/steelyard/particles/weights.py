@@ -32,11 +32,11 @@ def total(x: Any) -> Any:
 
 
 def largest(log_weights: Any) -> Any:
-    """Return the largest log weight, through which no gradient flows; zero where it is not finite."""
+    """Return the largest log weight, through which no gradient flows; zero where it is infinite."""
     xp = log_weights.__array_namespace__()
     top = xp.max(log_weights, axis=-1, keepdims=True)
     top = top if isinstance(top, np.ndarray) else jax.lax.stop_gradient(top)
-    return xp.where(xp.isfinite(top), top, 0.0)
+    return xp.where(xp.isinf(top), 0.0, top)
 
 
 def relative(log_weights: Any) -> Any:
@@ -47,8 +47,11 @@ def relative(log_weights: Any) -> Any:
 
 def scaled(log_weights: Any) -> Any:
     """Return the weights in units of the largest."""
+    xp = log_weights.__array_namespace__()
     with np.errstate(over="ignore", invalid="ignore"):
-        return log_weights.__array_namespace__().exp(relative(log_weights))
+        x = relative(log_weights)
+        # The exponential that XLA fuses with other operations on a CPU makes a number of NaN.
+        return xp.where(xp.isnan(x), xp.nan, xp.exp(x))
 
 
 def mean(x: Any) -> Any:

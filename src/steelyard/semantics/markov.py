@@ -173,9 +173,13 @@ def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) 
     if not position or q.steps == 0:
         return Moved(Map(), jnp.zeros(()))
 
+    # Relative to where it starts, address by address: large numbers that stay the same must not drown the others.
+    first = at(named({a: Position(x) for a, x in position.items()})).log_density
+    offsets = {a: jnp.where(jnp.isfinite(x), x, 0.0) for a, x in first.items()}
+
     def log_density(position: dict[str, Any]) -> Any:
         e = at(named({a: Position(x) for a, x in position.items()}))
-        total = sum(e.log_density.values(), start=jnp.zeros(()))
+        total = sum((x - offsets.get(a, 0.0) for a, x in e.log_density.items()), start=jnp.zeros(()))
         for domain in (dom(e.trace) - dom(tau), dom(tau) - dom(e.trace)):
             for mask in domain.values():
                 total = select(mask, -jnp.inf, total)
