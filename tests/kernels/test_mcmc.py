@@ -259,6 +259,17 @@ def test_large_densities_that_stay_the_same_do_not_drown_the_others() -> None:
     np.testing.assert_allclose([out.trace["z"].mean(), out.trace["z"].var()], [0.8, 0.2], atol=0.02)
 
 
+def test_a_factor_that_only_some_places_have() -> None:
+    def two_levels(s: sy.State) -> None:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        with s.when(z > 0):
+            s.factor("bonus", 1.5)
+
+    q = sy.mcmc(own_walk, sy.resample(two_levels), steps=20)
+    out = jax.jit(lambda key: sy.evaluate(q, key, particles=20_000))(jax.random.key(0))
+    np.testing.assert_allclose((out.trace["z"] > 0).mean(), np.exp(1.5) / (1 + np.exp(1.5)), atol=0.01)
+
+
 def test_no_steps() -> None:
     before, out = (sy.evaluate(q, jax.random.key(0), 4, particles=3) for q in (model, sy.mcmc(HMC, model, steps=0)))
     np.testing.assert_array_equal(before.trace["rate"], out.trace["rate"])

@@ -179,7 +179,8 @@ def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) 
 
     def log_density(position: dict[str, Any]) -> Any:
         e = at(named({a: Position(x) for a, x in position.items()}))
-        total = sum((x - offsets.get(a, 0.0) for a, x in e.log_density.items()), start=jnp.zeros(()))
+        here = dict(e.log_density.items())
+        total = sum((here.get(a, 0.0) - offsets.get(a, 0.0) for a in {**offsets, **here}), start=jnp.zeros(()))
         for domain in (dom(e.trace) - dom(tau), dom(tau) - dom(e.trace)):
             for mask in domain.values():
                 total = select(mask, -jnp.inf, total)
