@@ -39,7 +39,7 @@ def test_density_of_the_model(networks: Networks, frames: Any) -> None:
     keys = jax.random.split(jax.random.key(2), 3)
     what, where = jax.random.normal(keys[0], (D, 10)), [0.3 * jax.random.normal(k, (D, 2)) for k in keys[1:]]
     trace = {"what": what, "where 0": where[0], "where 1": where[1]}
-    found = sy.log_density(generative(networks, D), trace, frames)
+    found = sy.log_density(generative(networks, frames, D), trace)
     objects = jax.vmap(networks.decoder)(what)
     prior = sum(
         jax.scipy.stats.norm.logpdf(x, m, s).sum()
@@ -65,17 +65,17 @@ def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any) 
 
 def test_the_sampler_is_properly_weighted_in_its_pieces(networks: Networks, frames: Any) -> None:
     """Both ways to the same density: every level's weight is that of a propose between the densities of its traces."""
-    q = sy.propose(generative(networks, D), initial(networks, D))
-    out = sy.evaluate(q, jax.random.key(0), frames, particles=3)
+    q = sy.propose(generative(networks, frames, D), initial(networks, frames, D))
+    out = sy.evaluate(q, jax.random.key(0), particles=3)
     for l in range(3):
         trace = {a: x[l] for a, x in out.trace.items()}
-        target = sy.log_density(generative(networks, D), trace, frames)
-        proposal = sy.log_density(initial(networks, D), trace, frames)
+        target = sy.log_density(generative(networks, frames, D), trace)
+        proposal = sy.log_density(initial(networks, frames, D), trace)
         np.testing.assert_allclose(out.log_weight[l], target - proposal, rtol=1e-4)
 
 
 def test_an_update_of_one_position_costs_one_frame(networks: Networks, frames: Any) -> None:
-    needs = sy.dependencies(generative(networks, D), frames)
+    needs = sy.dependencies(generative(networks, frames, D))
     assert needs["frame 1"] == {"what", "where 1"}
     assert needs["where 1"] == {"where 0", "where 1"}
 
@@ -86,11 +86,11 @@ def test_gradients_reach_all_networks(networks: Networks, frames: Any) -> None:
     @eqx.filter_jit
     @eqx.filter_grad
     def gradient(networks: Networks) -> Any:
-        return sy.evaluate(tracking.sampler(networks, T, D, sweeps=1), jax.random.key(0), frames, particles=3).loss
+        return sy.evaluate(tracking.sampler(networks, frames, D, sweeps=1), jax.random.key(0), particles=3).loss
 
     for name, part in vars(gradient(networks)).items():
         leaves = jax.tree.leaves(part)
         assert all(jnp.isfinite(x).all() for x in leaves), name
         assert any((x != 0).any() for x in leaves), name
-    assert len(kernels(networks, T)) == T + 1
+    assert len(kernels(networks, frames)) == T + 1
     assert images().shape[0] == 9

@@ -1,11 +1,13 @@
 """Which density depends on which variables, and which densities therefore need not be computed again.
 
 A propose whose proposal moved some variables of the same target compares two densities of which most terms are the
-same numbers. They are taken over, and left out of the weight, in which they would cancel. The program is traced once,
-to equations, of which every propose runs those that it needs. One Gibbs update costs its Markov blanket.
+same numbers. They are taken over, and left out of the weight, in which they would cancel. So are the quantities that
+the target returns, as far as none of their variables moved: what is expensive, return it, and it is computed once. The
+program is traced once, to equations, of which every propose runs those that it needs. One Gibbs update costs its Markov
+blanket.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ from steelyard.language.state import run
 from steelyard.maps import Domain, Map
 from steelyard.output import Encodable, rendered
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.jaxprs import with_outputs
+from steelyard.semantics.jaxprs import with_inputs, with_outputs
 from steelyard.semantics.values import Values
 from steelyard.types import is_traced
 
@@ -70,17 +72,37 @@ class Equations:
         self._variables = tuple(values)
         self._densities = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
         inputs = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
-        self.needs = _reach(self._closed.jaxpr, inputs, self._densities)
+        reached = _reach(self._closed.jaxpr, inputs)
+        self.needs = {a: reached(v) for a, v in self._densities.items()}
+        # Of the value: the leaves that are computed, each by an equation of its own.
+        alone = {equation.outvars[0] for equation in self._closed.jaxpr.eqns if len(equation.outvars) == 1}
+        varying = (i for i, x in enumerate(self._shared) if x is None)
+        returned = zip(varying, self._closed.jaxpr.outvars[len(densities) :], strict=False)
+        self._returned = {i: v for i, v in returned if not isinstance(v, Literal) and v in alone}
+        self._needs_of_returned = {i: reached(v) for i, v in self._returned.items()}
 
-    def computing(self, addresses: list[str]) -> Callable[..., tuple[Any, Any]]:
-        """Return the program for one particle, as a function of arguments, number and trace, with these densities."""
+    def unchanged(self, returned: Values | None, replaced: frozenset[str]) -> dict[int, Any]:
+        """Return the leaves of a value, by their number, that are the same after variables were replaced."""
+        if returned is None or returned.structure != self._structure:
+            return {}
+        same = (i for i, needs in self._needs_of_returned.items() if not needs & replaced and returned.varies[i])
+        return {i: returned.leaves[i] for i in same}
+
+    def computing(self, addresses: list[str], kept: Iterable[int] = ()) -> Callable[..., tuple[Any, Any]]:
+        """Return the program for one particle, with these densities.
+
+        It is a function of arguments, number, trace, and the leaves of the value that are not to be computed again.
+        """
         jaxpr = self._closed.jaxpr
         wanted = [self._densities[a] for a in addresses] + jaxpr.outvars[len(self._densities) :]
-        function = jaxpr_as_fun(ClosedJaxpr(with_outputs(jaxpr, wanted), self._closed.consts))
+        known = {self._returned[i]: n for n, i in enumerate(kept)}
+        equations = with_outputs(with_inputs(jaxpr, list(known)), wanted)
+        function = jaxpr_as_fun(ClosedJaxpr(equations, self._closed.consts))
 
-        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, Any]:
+        def one(args: Any, particle: Any, given: Map[Any], kept: Sequence[Any] = ()) -> tuple[Any, Any]:
             own = [x for x, varies in zip(jax.tree.leaves(args), self._c0.varies, strict=True) if varies]
-            leaves = function(*jax.tree.leaves(({a: given[a] for a in self._variables}, own)))
+            inputs = jax.tree.leaves(({a: given[a] for a in self._variables}, own))
+            leaves = function(*inputs, *(kept[n] for n in known.values()))
             densities = dict(zip(addresses, leaves, strict=False))
             varying, trace = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
             rest = iter(varying)
@@ -91,11 +113,12 @@ class Equations:
 
 
 class Reuse(NamedTuple):
-    """The densities of a program that are known already, and the equations of the others."""
+    """The densities of a program and the leaves of its value that are known already, and the equations of the others."""
 
     f: Primitive
     known: Map[Any]
     equations: Equations
+    kept: dict[int, Any]
 
 
 class Tables:
@@ -128,7 +151,8 @@ class Tables:
         # An address is replaced also by a kernel that observes it; its density does not depend on itself then.
         changed = {a for a, needs in equations.needs.items() if (needs | {a}) & origin.replaced}
         same = Domain({a: True for a in equations.needs if a in before and a not in changed})
-        return Reuse(f, before.restrict(same), equations) if same else None
+        kept = equations.unchanged(e1.returned, origin.replaced)
+        return Reuse(f, before.restrict(same), equations, kept) if same or kept else None
 
 
 def _equations(f: Primitive, c0: Values, trace: Map[Any]) -> Equations | None:
@@ -147,8 +171,8 @@ def _never(site: int, address: str, distribution: Any) -> Any:
     raise _Missing(address)
 
 
-def _reach(jaxpr: Jaxpr, inputs: list[str], outputs: dict[str, Any]) -> dict[str, frozenset[str]]:
-    """Follow the equations from the variables, which are the first inputs, to the densities.
+def _reach(jaxpr: Jaxpr, inputs: list[str]) -> Callable[[Any], frozenset[str]]:
+    """Follow the equations from the variables, which are the first inputs, to everything that is computed.
 
     An equation whose inside is not looked into, such as a loop, passes everything on to all its results.
     """
@@ -160,7 +184,7 @@ def _reach(jaxpr: Jaxpr, inputs: list[str], outputs: dict[str, Any]) -> dict[str
     for equation in jaxpr.eqns:
         needs = frozenset[str]().union(*map(of, equation.invars))
         reached.update(dict.fromkeys(equation.outvars, needs))
-    return {a: of(v) for a, v in outputs.items()}
+    return of
 
 
 class Dependencies(dict[str, frozenset[str]]):

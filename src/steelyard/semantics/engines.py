@@ -87,9 +87,9 @@ class Vectorized:
         draws, particles = self.draws(), jnp.arange(self._particles)
         if self._reuse is not None and self._reuse.f == f:
             # Once: a kernel of the target may be the same program.
-            (_, known, equations), self._reuse = self._reuse, None
-            one = equations.computing([a for a in equations.needs if a not in known])
-            value, (tau, rho) = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
+            (_, known, equations, kept), self._reuse = self._reuse, None
+            one = equations.computing([a for a in equations.needs if a not in known], kept)
+            value, (tau, rho) = run_for_each(one, c0, particles, tau0, list(kept.values()), chunk=self._chunk)
             return Run(value, tau, rho | known, None)
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:

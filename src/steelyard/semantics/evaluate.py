@@ -237,7 +237,7 @@ def _objects(value: Any, particles: int) -> np.ndarray:
 
 
 def _finish(e: Evaluation) -> Evaluation:
-    return replace(e, marginal=None, kernel=None, provenance=None)
+    return replace(e, marginal=None, kernel=None, provenance=None, returned=None)
 
 
 def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:

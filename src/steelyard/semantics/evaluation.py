@@ -111,6 +111,8 @@ class Evaluation:
     partial: bool = field(default=False, metadata={"static": True})
     # Which program the densities are of, while it is known; see `semantics/dependencies.py`.
     provenance: Any = field(default=None, metadata={"static": True})
+    # What that program returned: quantities that need not be computed again until a variable of theirs is replaced.
+    returned: Values | None = None
     # Of an extended target: the evaluation of its marginal, which was made on the way.
     marginal: "Evaluation | None" = None
     # The variables that a bijection mixed, whose densities have a meaning only together.
@@ -219,6 +221,7 @@ class Evaluation:
             ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
             score=take(self.score, ancestors),
             at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
+            returned=None if self.returned is None else self.returned.reindex(ancestors),
             histories=tuple(history.reindex(ancestors) for history in self.histories),
             kernel=None,
             marginal=None,

@@ -53,6 +53,12 @@ def without_gradients(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def with_inputs(jaxpr: Jaxpr, given: list[Any]) -> Jaxpr:
+    """Return the equations with more inputs at the end: these variables, which are given and not computed."""
+    computed = [equation for equation in jaxpr.eqns if not set(equation.outvars) <= {*given}]
+    return jaxpr.replace(eqns=computed, invars=[*jaxpr.invars, *given])
+
+
 def with_outputs(jaxpr: Jaxpr, outputs: list[Any]) -> Jaxpr:
     """Return the equations that these outputs need, and no others but those with an effect."""
     needed, equations = {v for v in outputs if not isinstance(v, Literal)}, []

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Propose, is_kernel
+from steelyard.language.programs import Program, Propose, is_kernel
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import dom, log_product
+from steelyard.maps import Map, dom, log_product
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 from steelyard.types import LogWeights, stop_gradient
@@ -73,6 +73,18 @@ def total_score(*scores: LogWeights | None) -> LogWeights | None:
     """Return the sum of scores, of which None is the empty one."""
     known = [score for score in scores if score is not None]
     return sum(known[1:], start=known[0]) if known else None
+
+
+def is_at_rest(e: Evaluation, c0: Values) -> bool:
+    """Tell whether no gradient flows into the values of an evaluation, or into the arguments that particles have."""
+    return e.fixed and not any(c0.varies)
+
+
+def at_rest(engine: "Engine", p: Program, e: Evaluation, c0: Values) -> Map[Any]:
+    """Return the densities of p at the values of an evaluation of it, through which no gradient flows."""
+    if is_at_rest(e, c0):
+        return e.log_density
+    return engine.at(p, c0, stop_gradient(e.trace)).log_density
 
 
 class Fixed:

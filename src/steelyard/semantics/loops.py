@@ -20,13 +20,20 @@ from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.jaxprs import rewritten
+from steelyard.semantics.levels import at_rest
 from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.repeats import Repeats
 from steelyard.semantics.residuals import keeping_little
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values, is_static
-from steelyard.types import stop_gradient
+
+
+class Source(NamedTuple):
+    """The program that all densities of an evaluation are of, and whether the evaluation has its value."""
+
+    f: Primitive
+    returned: bool
 
 
 class Step(NamedTuple):
@@ -41,7 +48,7 @@ class Step(NamedTuple):
 
 def advance(
     engine: Engine, q: Scan, x: Any, before: Evaluation, arguments: Values, density: Program | None = None
-) -> tuple[Step, Primitive | None]:
+) -> tuple[Step, Source | None]:
     """Evaluate one step, and tell which program its densities are of.
 
     `density` is the program whose density the steps before denote, if it is known.
@@ -55,8 +62,7 @@ def advance(
         arguments = arguments.reindex(after.ancestors)
     new = after if q.keep is None else _newest(after)
     if before.at_rest is not None:
-        at_rest = engine.at(target(built), arguments, stop_gradient(after.trace)).log_density
-        new = replace(new, at_rest=at_rest)
+        new = replace(new, at_rest=at_rest(engine, target(built), after, arguments))
     conditions.check_kept(new.trace, q)
     kept = {a: new.trace[a] for a in q.keep or ()}
     return Step(_carry(new), arguments, after.levels, kept, after.ancestors), source
@@ -68,8 +74,7 @@ def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluati
     arguments = c0 if e0.ancestors is None else c0.reindex(e0.ancestors)
     carried = _carry(e0)
     if q.length and _detaches(q.build(Carried(), 0)):
-        at_rest = engine.at(target(q.q), arguments, stop_gradient(e0.trace)).log_density
-        carried = replace(carried, at_rest=at_rest)
+        carried = replace(carried, at_rest=at_rest(engine, target(q.q), e0, arguments))
     return carried, arguments
 
 
@@ -151,8 +156,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         mine = replace(arguments.with_varying(own), score=score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
-            before = e if lasting is None else replace(e, provenance=Provenance(lasting, mine))
-            done = step(before, mine, x)
+            done = step(_from(lasting, e, mine), mine, x)
         new = alike(done.evaluation, e, engine.one)
         if resamples:
             cumulative = take(cumulative, done.ancestors)
@@ -221,10 +225,19 @@ def _steady(q: Scan) -> Program | None:
     return first if (isinstance(last, Carried) or last == first) and not isinstance(first, Carried) else None
 
 
-def _source(e: Evaluation, c0: Values) -> Primitive | None:
+def _source(e: Evaluation, c0: Values) -> Source | None:
     """Return the program that all densities of an evaluation are of, if there is one."""
     known = e.provenance
-    return known.f if known is not None and known.c0 is c0 and not known.replaced else None
+    if known is None or known.c0 is not c0 or known.replaced:
+        return None
+    return Source(known.f, e.returned is not None and [*map(id, e.returned.leaves)] == [*map(id, e.values.leaves)])
+
+
+def _from(source: Source | None, e: Evaluation, c0: Values) -> Evaluation:
+    """Return the evaluation with what is known of its source."""
+    if source is None:
+        return e
+    return replace(e, provenance=Provenance(source.f, c0), returned=e.values if source.returned else None)
 
 
 def _newest(e: Evaluation) -> Evaluation:

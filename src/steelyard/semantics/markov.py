@@ -65,7 +65,7 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
         rest = engine.at(p, c0, stop_gradient(e1.trace))
         values, trace = stop_gradient((rest.values, e1.trace))
         e1 = replace(e1, values=values, trace=trace, log_density=rest.log_density, fixed=True)
-    e1 = replace(e1, provenance=_provenance(p, source))
+    e1 = replace(e1, provenance=_provenance(p, source), returned=None)
     if q.steps != 1:
         return _repeated(engine, q, e1, source)
 
@@ -134,6 +134,7 @@ def _concluded(
         fixed=True,
         joint=e2.joint or e1.joint,
         provenance=provenance,
+        returned=None,
     )
 
 

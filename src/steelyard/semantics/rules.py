@@ -39,7 +39,7 @@ from steelyard.semantics import conditions
 from steelyard.semantics.dependencies import Provenance
 from steelyard.semantics.engine import Engine, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.levels import Fixed, Level, loss_of, total_score
+from steelyard.semantics.levels import Fixed, Level, at_rest, is_at_rest, loss_of, total_score
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import older, renamed, under, younger
 from steelyard.types import stop_gradient
@@ -148,6 +148,7 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
         found=e1.found,
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
+        returned=e3.values,
     )
 
 
@@ -185,7 +186,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
     c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
     rho2 = e1.at_rest
     if rho2 is None:
-        rho2 = engine.at(target(q.q), c0, stop_gradient(e1.trace)).log_density
+        rho2 = at_rest(engine, target(q.q), e1, c0)
     return Evaluation(
         stop_gradient(e1.values),
         stop_gradient(e1.trace),
@@ -198,6 +199,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
         partial=e1.partial,
         fixed=True,
         provenance=e1.provenance,
+        returned=e1.returned if is_at_rest(e1, c0) else None,
         joint=e1.joint,
         found=e1.found,
     )
@@ -292,6 +294,7 @@ def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
         partial=e1.partial or e2.partial,
         fixed=e1.fixed and e2.fixed,
         provenance=e1.provenance,
+        returned=e1.returned,
         joint=e1.joint + e2.joint,
         found=e1.found or e2.found,
     )

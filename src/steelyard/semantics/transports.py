@@ -53,6 +53,7 @@ def transport(engine: Engine, q: Transport, c0: Values, tau0: Trace | None) -> R
         fixed=False,
         at_rest=None,
         provenance=None,
+        returned=None,
     )
 
 

@@ -202,7 +202,7 @@ def outcomes(q: Program, args: Any, particles: int, *, most: float = float("inf"
 
     def one(tables: Tables) -> Evaluation:
         e = Reading(particles, tables).run(q, Values.shared(args))
-        return replace(e, marginal=None, kernel=None, provenance=None)
+        return replace(e, marginal=None, kernel=None, provenance=None, returned=None)
 
     size = next((size for size in BATCHES if size >= len(scripts)), BATCHES[-1])
     results: list[Evaluation] = []

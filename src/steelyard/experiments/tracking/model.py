@@ -16,6 +16,7 @@ import steelyard as sy
 from steelyard.experiments.tracking.networks import WHAT, Networks
 from steelyard.experiments.tracking.rendering import correlate, crop, place
 from steelyard.experiments.tracking.shapes import mean_image
+from steelyard.language.programs import Program
 
 # How far an object moves between frames, as far as the model knows.
 STEP = 0.2
@@ -27,9 +28,8 @@ Objects = Float[Array, "D patch patch"]
 
 
 class Scene(NamedTuple):
-    """What the model returns, and the kernels need: the video, what its objects look like, and where they are."""
+    """What the model returns, and the kernels need: what its objects look like, and where they are."""
 
-    frames: Frames
     objects: Objects
     where: tuple[Float[Array, "D 2"], ...]
 
@@ -54,10 +54,10 @@ def render(objects: Objects, where: Float[Array, "D 2"], canvas: int) -> Float[A
     return jnp.clip(jax.vmap(lambda o, z: place(o, z, canvas))(objects, where).sum(axis=0), 0.0, 1.0)
 
 
-def generative(networks: Networks, objects: int) -> Callable[[sy.State, Frames], Scene]:
+def generative(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], Scene]:
     """p(x, z_what, z_where): the target."""
 
-    def model(s: sy.State, frames: Frames) -> Scene:
+    def model(s: sy.State) -> Scene:
         what = s.sample("what", dist.Normal(0.0, 1.0).expand([objects, WHAT]).to_event(2))
         images = jax.vmap(networks.decoder)(what)
         before, scale, where = jnp.zeros((objects, 2)), 1.0, []
@@ -66,7 +66,7 @@ def generative(networks: Networks, objects: int) -> Callable[[sy.State, Frames],
             s.observe(f"frame {t}", Pixels(render(images, z, frame.shape[-1])), frame)
             before, scale = z, STEP
             where.append(z)
-        return Scene(frames, images, tuple(where))
+        return Scene(images, tuple(where))
 
     return model
 
@@ -102,46 +102,45 @@ class OneByOne:
         return found
 
 
-def initial(networks: Networks, objects: int) -> Callable[[sy.State, Frames], None]:
+def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], None]:
     """q(z_where | x) q(z_what | x, z_where): the first proposal, which knows only the average shape."""
     average = jnp.broadcast_to(jnp.asarray(mean_image()), (objects, *mean_image().shape))
 
-    def proposal(s: sy.State, frames: Frames) -> None:
+    def proposal(s: sy.State) -> None:
         where = [s.sample(f"where {t}", OneByOne(networks.where, frame, average)) for t, frame in enumerate(frames)]
         s.sample("what", _features(networks, frames, where))
 
     return proposal
 
 
-def update_what(networks: Networks) -> Callable[[sy.State, Scene], None]:
+def update_what(networks: Networks, frames: Frames) -> Callable[[sy.State, Scene], None]:
     """q(z_what | x, z_where)."""
 
     def kernel(s: sy.State, scene: Scene) -> None:
-        s.sample("what", _features(networks, scene.frames, scene.where))
+        s.sample("what", _features(networks, frames, scene.where))
 
     return kernel
 
 
-def update_where(networks: Networks, t: int) -> Callable[[sy.State, Scene], None]:
+def update_where(networks: Networks, frames: Frames, t: int) -> Callable[[sy.State, Scene], None]:
     """q(z_where,t | x_t, z_what)."""
 
     def kernel(s: sy.State, scene: Scene) -> None:
         images = jax.lax.stop_gradient(scene.objects)
-        s.sample(f"where {t}", OneByOne(networks.where, scene.frames[t], images))
+        s.sample(f"where {t}", OneByOne(networks.where, frames[t], images))
 
     return kernel
 
 
-def kernels(networks: Networks, length: int) -> list[Callable[[sy.State, Scene], None]]:
+def kernels(networks: Networks, frames: Frames) -> list[Callable[[sy.State, Scene], None]]:
     """Return the blocks of a sweep: the features, and then the positions in each frame."""
-    return [update_what(networks), *(update_where(networks, t) for t in range(length))]
+    return [update_what(networks, frames), *(update_where(networks, frames, t) for t in range(len(frames)))]
 
 
-def sampler(networks: Networks, length: int, objects: int, sweeps: int) -> Any:
-    """Return the amortized population Gibbs sampler."""
-    return sy.algorithms.apg(
-        generative(networks, objects), initial(networks, objects), kernels(networks, length), sweeps
-    )
+def sampler(networks: Networks, frames: Frames, objects: int, sweeps: int) -> Program:
+    """Return the amortized population Gibbs sampler; with no sweep it is reweighted wake-sleep."""
+    target, proposal = generative(networks, frames, objects), initial(networks, frames, objects)
+    return sy.algorithms.apg(target, proposal, kernels(networks, frames), sweeps)
 
 
 def _features(networks: Networks, frames: Frames, where: Sequence[Float[Array, "D 2"]]) -> dist.Distribution:

@@ -10,6 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from steelyard.experiments.tracking.shapes import PATCH
 
 WHAT = 10
+# How far the where-encoder can be from the average place: three pixels and a half of a canvas of 96.
+CORRECTION = 0.1
 
 
 class Decoder(eqx.Module):
@@ -27,9 +29,10 @@ class Decoder(eqx.Module):
 
 
 class WhereEncoder(eqx.Module):
-    """Where an object is, from how well it fits at each place; mean and log scale.
+    """Where an object is, from how well it fits at each place; mean and scale.
 
-    The fits go through a softmax, and the mean through tanh, as in the authors' code.
+    The fits go through a softmax, as in the authors' code. The mean is the average place under this softmax, plus a
+    correction that is learned: the network need not learn first which input belongs to which place.
     """
 
     layers: list[eqx.nn.Linear]
@@ -42,8 +45,11 @@ class WhereEncoder(eqx.Module):
         self.mean, self.log_scale = eqx.nn.Linear(100, 2, key=k2), eqx.nn.Linear(100, 2, key=k3)
 
     def __call__(self, fits: Float[Array, "places places"]) -> tuple[Float[Array, "2"], Float[Array, "2"]]:
-        mean, scale = jnp.split(_hidden(self.layers, jax.nn.softmax(fits.ravel())), 2)
-        return jnp.tanh(self.mean(mean)), _scale(self.log_scale(scale))
+        likely = jax.nn.softmax(fits.ravel()).reshape(fits.shape)
+        line = jnp.linspace(-1.0, 1.0, len(fits))
+        place = jnp.stack([likely.sum(axis=0) @ line, likely.sum(axis=1) @ line])
+        mean, scale = jnp.split(_hidden(self.layers, likely.ravel()), 2)
+        return place + CORRECTION * jnp.tanh(self.mean(mean)), _scale(self.log_scale(scale), least=0.003)
 
 
 class WhatEncoder(eqx.Module):
@@ -61,7 +67,7 @@ class WhatEncoder(eqx.Module):
     def __call__(self, crops: Float[Array, "T patch patch"]) -> tuple[Float[Array, "10"], Float[Array, "10"]]:
         each = jax.vmap(lambda crop: _hidden(self.statistics, crop.ravel()))(crops)
         average = each.mean(axis=0)
-        return self.mean(average), _scale(self.log_scale(average))
+        return self.mean(average), _scale(self.log_scale(average), least=0.01)
 
 
 class Networks(eqx.Module):
@@ -88,6 +94,6 @@ def _hidden(layers: list[eqx.nn.Linear], x: Any) -> Any:
     return x
 
 
-def _scale(log_scale: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Return a scale between 0.01 and 1: what is learned early on must not close the door."""
-    return 0.01 + 0.99 * jax.nn.sigmoid(log_scale - 1.0)
+def _scale(log_scale: Float[Array, "n"], least: float) -> Float[Array, "n"]:
+    """Return a scale between the least and 1: what is learned early on must not close the door."""
+    return least + (1 - least) * jax.nn.sigmoid(log_scale - 1.0)

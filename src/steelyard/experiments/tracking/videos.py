@@ -34,11 +34,12 @@ def simulate(key: PRNGKeyArray, count: int, objects: int = 3, length: int = 10, 
         length: how many frames.
         canvas: the height and width of a frame.
     """
-    one = partial(_one, objects=objects, length=length, canvas=canvas)
+    one = partial(simulate_one, objects=objects, length=length, canvas=canvas)
     return jax.lax.map(one, jax.random.split(key, count), batch_size=50)
 
 
-def _one(key: PRNGKeyArray, objects: int, length: int, canvas: int) -> Videos:
+def simulate_one(key: PRNGKeyArray, objects: int = 3, length: int = 10, canvas: int = CANVAS) -> Videos:
+    """Simulate one video."""
     k1, k2, k3 = jax.random.split(key, 3)
     known = jnp.asarray(images())
     shapes = jnp.concatenate(
