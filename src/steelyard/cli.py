@@ -13,6 +13,8 @@ from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.output import terminal
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inference programming on JAX.")
+table2 = typer.Typer(add_completion=False, help="Unsupervised multi-object tracking, next to the paper's Table 2.")
+app.add_typer(table2, name="table2")
 
 
 @app.callback()
@@ -73,6 +75,23 @@ def table1(
     folder = out or Path("results") / ("quick" if quick else "table1")
     with _explained():
         run(plan, folder, terminal(), shlex.join(["steelyard", *sys.argv[1:]]))
+
+
+@table2.command("train")
+def table2_train(
+    method: Annotated[str, typer.Option(help="What to train: apg or rws.")] = "apg",
+    small: Annotated[bool, typer.Option("--small", help="Two objects in a small room: ten minutes.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's setting: weeks on two cores.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder for checkpoints, log and parameters.")] = Path("results/table2"),
+) -> None:
+    """Learn the generative model and the proposals from videos; the same command goes on after an interruption."""
+    from steelyard.experiments.tracking.settings import PAPER, SHORT, SMALL
+    from steelyard.experiments.tracking.train import train
+
+    if method not in ("apg", "rws"):
+        raise typer.BadParameter(f"{method!r} is neither apg nor rws.", param_hint="--method")
+    with _explained():
+        train(method, SMALL if small else PAPER if paper else SHORT, out, terminal())
 
 
 @contextmanager

@@ -113,7 +113,7 @@ class Equations:
 
 
 class Reuse(NamedTuple):
-    """The densities of a program and the leaves of its value that are known already, and the equations of the others."""
+    """What is known of a program already, densities and leaves of its value, and the equations of the rest."""
 
     f: Primitive
     known: Map[Any]

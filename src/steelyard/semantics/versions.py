@@ -49,4 +49,13 @@ def renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
     kept = tuple(history.rename(lambda a: addresses.get(a, a)) for history in e.histories)
     trace, log_density = e.trace.rename(new), e.log_density.rename(new)
     joint = tuple(frozenset(map(new, group)) for group in e.joint)
-    return replace(e, trace=trace, log_density=log_density, kernel=kernel, histories=kept, provenance=None, returned=None, joint=joint)
+    return replace(
+        e,
+        trace=trace,
+        log_density=log_density,
+        kernel=kernel,
+        histories=kept,
+        provenance=None,
+        returned=None,
+        joint=joint,
+    )

@@ -22,6 +22,7 @@ from steelyard.experiments.annealing.evaluation import Metrics
 from steelyard.experiments.annealing.model import Sampler
 from steelyard.experiments.annealing.settings import Cell
 from steelyard.experiments.annealing.train import History, shapes
+from steelyard.experiments.folders import write
 
 FOLDER = "cells"
 BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -50,18 +51,6 @@ class Result:
     def metrics(self, *, resampling: bool) -> Metrics:
         """Return the metrics with or without resampling at test time."""
         return self.resampled if resampling else self.plain
-
-
-def write(path: Path, content: bytes) -> Path:
-    """Write a file such that it is there as a whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def save(result: Result, out: Path) -> Path:

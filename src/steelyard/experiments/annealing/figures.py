@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import steelyard as sy
-from steelyard.experiments.annealing.cells import Result, write
+from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.model import LOG_Z, Sampler, annealed, initial, log_ring
 from steelyard.experiments.annealing.train import HASTE, WINDOW
+from steelyard.experiments.folders import write
 
 EXTENT, PIXELS, SAMPLES = 15.0, 150, 2_000
 

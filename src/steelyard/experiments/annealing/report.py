@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from steelyard.experiments.annealing import diagram, figures, table
-from steelyard.experiments.annealing.cells import Result, write
+from steelyard.experiments.annealing.cells import Result
+from steelyard.experiments.folders import write
 
 STYLE = """
 body { font-family: system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }

@@ -13,9 +13,10 @@ from rich.console import Group
 from rich.styled import Styled
 from rich.table import Table
 
-from steelyard.experiments.annealing.cells import Result, write
+from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.evaluation import Summary
 from steelyard.experiments.annealing.model import LOG_Z
+from steelyard.experiments.folders import write
 
 PAPER_LOG_Z = {
     "AVO": {2: 1.88, 4: 1.99, 6: 2.05, 8: 2.06},
