@@ -77,6 +77,33 @@ def table1(
         run(plan, folder, terminal(), shlex.join(["steelyard", *sys.argv[1:]]))
 
 
+@table2.callback(invoke_without_command=True)
+def table2_evaluate(
+    context: typer.Context,
+    methods: Annotated[
+        str | None, typer.Option(help="Which methods: some of 'RWS,HMC-RWS,APG'.", show_default="all")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Which videos, as objects x frames, e.g. '3x10,4x20'.", show_default="all four")
+    ] = None,
+    videos: Annotated[int | None, typer.Option(min=1, help="How many test videos a cell.", show_default="50")] = None,
+    trained: Annotated[
+        Path | None, typer.Option(help="A folder with parameters.", show_default="those of the package")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder for results.", show_default="results/table2")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A glimpse: three methods on four videos.")] = False,
+) -> None:
+    """Explain test videos with each method, next to the paper's Table 2."""
+    if context.invoked_subcommand is not None:
+        return
+    from steelyard.experiments.tracking.table2 import QUICK, Plan, find, run
+
+    with _explained():
+        plan = find(QUICK if quick else Plan(), methods, columns, videos)
+        folder = out or Path("results") / ("quick2" if quick else "table2")
+        run(plan, trained, folder, terminal(), shlex.join(["steelyard", *sys.argv[1:]]))
+
+
 @table2.command("train")
 def table2_train(
     method: Annotated[str, typer.Option(help="What to train: apg or rws.")] = "apg",

@@ -1,6 +1,5 @@
 """One page with everything: it opens from disk, with no network."""
 
-import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -9,16 +8,7 @@ from typing import Any
 from steelyard.experiments.annealing import diagram, figures, table
 from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.folders import write
-
-STYLE = """
-body { font-family: system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.25rem 0.7rem; text-align: right; border-bottom: 1px solid #ddd; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr.first td { border-top: 2px solid #888; }
-.good { color: #1b7a3d; } .worse { color: #b3261e; font-weight: 600; }
-.wide { overflow-x: auto; } img { max-width: 100%; } pre { background: #f4f1ea; padding: 0.8rem; overflow-x: auto; }
-"""
+from steelyard.experiments.pages import page, picture
 
 CAPTIONS = {
     "samples": "Density and samples at each level (the paper's Figure 3)",
@@ -49,23 +39,14 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
         f"<p>{escape(table.CAPTION)} {escape(looked_at.cell.effort)}.</p>",
         f"<h2>The inference program: {escape(looked_at.cell.method)}, K = {looked_at.cell.densities}</h2>",
         f'<div class="wide">{diagram.svg(looked_at)}</div>',
-        *(_picture(name, path) for name, path in pictures.items()),
+        *(picture(name, CAPTIONS[name], path) for name, path in pictures.items()),
         "<h2>How it was made</h2>",
         f"<pre>{escape(about['command'])}</pre>",
         f"<p>{about['seconds']:.0f} seconds, {about['seconds_of_the_paper']:.0f} of them for methods of the paper, "
         f"compilation included; {escape(about['machine'])}. {escape(table.PEERS)}</p>",
         f"<p>{escape(', '.join(f'{name} {number}' for name, number in about['versions'].items()))}</p>",
     ]
-    page = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        # Without an icon of its own, a browser would ask for one.
-        '<link rel="icon" href="data:,">\n'
-        f"<title>Table 1 by steelyard</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(sections)
-        + "\n</body>\n</html>\n"
-    )
-    # A command line in an unknown encoding holds characters that none has.
-    return write(out / "report.html", page.encode(errors="backslashreplace"))
+    return write(out / "report.html", page("Table 1 by steelyard", sections))
 
 
 def _table(rows: Sequence[table.Row]) -> str:
@@ -81,9 +62,3 @@ def _table(rows: Sequence[table.Row]) -> str:
 def _cell(text: str) -> str:
     kind = {table.AS_GOOD: ' class="good"', table.WORSE: ' class="worse"'}.get(text[-1:], "")
     return f"<td{kind}>{escape(text)}</td>"
-
-
-def _picture(name: str, path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    caption = escape(CAPTIONS[name])
-    return f'<h2>{caption}</h2>\n<img id="{escape(name)}" alt="{caption}" src="data:image/png;base64,{data}">'

@@ -1,6 +1,7 @@
 """Pictures of videos and of what was found in them."""
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,80 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from steelyard.experiments.folders import write
+from steelyard.experiments.tracking.cells import Cell, Measured, averages, explain, held_out
 from steelyard.experiments.tracking.evaluation import Explained, reconstruction
+from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.rows import ROWS
 from steelyard.experiments.tracking.shapes import PATCH
 from steelyard.experiments.tracking.videos import Videos
 
+# Which videos and which sampler are shown: those of the paper's Figure 4.
+SHOWN, OBJECTS, LENGTH = ROWS[-1], 3, 10
 COLOURS = ("tab:red", "tab:green", "tab:blue", "tab:orange", "tab:purple", "tab:cyan", "tab:pink", "tab:olive")
+
+
+def save_all(networks: Mapping[str, Networks], results: Mapping[Cell, list[Measured]], out: Path) -> dict[str, Path]:
+    """Draw everything that there is to be seen of a table.
+
+    Args:
+        networks: the networks of each method.
+        results: the cells of the table.
+        out: the folder of the results.
+
+    Returns:
+        The paths of the figures, by what they show.
+    """
+    pictures = {}
+    if SHOWN.networks in networks:
+        videos = held_out(OBJECTS, LENGTH, 2)
+        found = explain(SHOWN, networks[SHOWN.networks], videos, 0)
+        pictures["tracked"] = save_animation(videos, found, out / "tracked.gif")
+        pictures["figure4"] = save_reconstruction(videos, found, out / "figure4.png")
+    pictures["sweeps"] = save_sweeps(results, out / "sweeps.png")
+    return pictures
+
+
+def save_animation(videos: Videos, found: Explained, path: Path, number: int = 0) -> Path:
+    """Draw one video as it moves: what was found, and how it is explained."""
+    one: Any = jax.tree.map(lambda x: x[number], found)
+    frames, explained = videos.frames[number], reconstruction(one, videos.frames.shape[-1])
+    pictures = []
+    for t, frame in enumerate(frames):
+        figure = Figure(figsize=(5, 2.7), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _frame(left, frame, np.asarray(one.where[t]))
+        _frame(right, explained[t])
+        left.set_title(f"frame {t + 1}")
+        right.set_title("explained")
+        pictures.append(Image.open(io.BytesIO(_png(figure))).convert("P", palette=Image.Palette.ADAPTIVE))
+    buffer = io.BytesIO()
+    pictures[0].save(buffer, "GIF", save_all=True, append_images=pictures[1:], duration=250, loop=0)
+    return write(path, buffer.getvalue())
+
+
+def save_sweeps(results: Mapping[Cell, list[Measured]], path: Path) -> Path:
+    """Draw log p(x, z) and log p(x | z) by the number of sweeps, where sweeps times particles are the same."""
+    kinds = list(dict.fromkeys((cell.objects, cell.length) for cell in results))
+    figure = Figure(figsize=(4.2 * len(kinds), 3.6), layout="constrained")
+    for ax, (objects, length) in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
+        chosen = [c for c in results if (c.objects, c.length) == (objects, length) and c.row.name != "HMC-RWS"]
+        labels = [c.row.label.replace(" L=", "\nL=").replace(" K=", "\nK=") for c in chosen]
+        for quantity, label in (
+            ("log_joint", "log p(x, z), without weights"),
+            ("weighted", "log p(x, z), weighted"),
+            ("log_likelihood", "log p(x | z), weighted"),
+        ):
+            means = [averages(results[c])[quantity] for c in chosen]
+            errors = [0.0 if np.isnan(error) else error for _, error in means]
+            ax.errorbar(range(len(chosen)), [mean for mean, _ in means], errors, marker="o", capsize=3, label=label)
+        ax.set_xticks(range(len(chosen)), labels)
+        ax.set_title(f"D = {objects}, T = {length}")
+        ax.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize="small")
+    return write(path, _png(figure))
 
 
 def save_reconstruction(videos: Videos, found: Explained, path: Path, rows: int = 2) -> Path:

@@ -1,0 +1,77 @@
+"""The rows and columns of Table 2: what is compared, on which videos."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+import steelyard as sy
+from steelyard.experiments.tracking.model import Frames, generative, initial, sampler
+from steelyard.experiments.tracking.networks import WHAT, Networks
+from steelyard.experiments.tracking.settings import Method
+from steelyard.language.programs import Program
+
+# Hamiltonian Monte Carlo: unit mass; step size and leapfrog steps were tuned for an acceptance rate of two thirds.
+STEP_SIZE, LEAPFROGS = 1e-3, 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with L particles and K sweeps, the first proposal included; of HMC-RWS, K transitions.
+
+    Attributes:
+        name: what the paper calls it.
+        networks: whose networks it uses.
+        particles: L.
+        sweeps: K.
+        paper: the paper's log p(x, z), by the numbers of objects and frames.
+    """
+
+    name: str
+    networks: Method
+    particles: int
+    sweeps: int
+    paper: dict[tuple[int, int], float]
+
+    @property
+    def label(self) -> str:
+        """The method and its budget."""
+        return f"{self.name} L={self.particles} K={self.sweeps}"
+
+    def program(self, networks: Networks, frames: Frames, objects: int) -> Program:
+        """Return the inference program for a video."""
+        if self.name != "HMC-RWS":
+            return sampler(networks, frames, objects, self.sweeps - 1)
+        first = sy.propose(generative(networks, frames, objects), initial(networks, frames, objects))
+        return sy.mcmc(hamiltonian(objects * (WHAT + 2 * len(frames))), first, steps=self.sweeps)
+
+
+def hamiltonian(variables: int) -> Any:
+    """Return Hamiltonian Monte Carlo with unit mass, in all variables jointly.
+
+    Raises:
+        ArgumentError: BlackJAX is not installed.
+    """
+    try:
+        import blackjax
+    except ImportError as error:
+        raise sy.ArgumentError("HMC-RWS needs BlackJAX: pip install 'steelyard[mcmc]'.") from error
+    mass = jnp.ones(variables)
+    return partial(blackjax.hmc, step_size=STEP_SIZE, inverse_mass_matrix=mass, num_integration_steps=LEAPFROGS)
+
+
+COLUMNS = ((3, 10), (3, 20), (4, 10), (4, 20))
+
+
+def _paper(*numbers: float) -> dict[tuple[int, int], float]:
+    return dict(zip(COLUMNS, numbers, strict=True))
+
+
+ROWS = (
+    Row("RWS", "rws", 200, 1, _paper(-5247, -9396, -8275, -16070)),
+    Row("HMC-RWS", "rws", 200, 20, _paper(-5137, -9281, -8124, -15087)),
+    Row("APG", "apg", 100, 2, _paper(-2849, -5008, -4411, -8966)),
+    Row("APG", "apg", 40, 5, _paper(-2300, -4646, -3529, -6879)),
+    Row("APG", "apg", 20, 10, _paper(-2267, -4606, -3516, -6827)),
+)
