@@ -19,7 +19,7 @@ from steelyard.experiments.folders import write
 from steelyard.experiments.tracking.evaluation import Explained, explained, tracked
 from steelyard.experiments.tracking.model import STEP, Pixels, render
 from steelyard.experiments.tracking.networks import Networks
-from steelyard.experiments.tracking.rows import Row
+from steelyard.experiments.tracking.rows import COLUMNS, Row
 from steelyard.experiments.tracking.shapes import images
 from steelyard.experiments.tracking.videos import CANVAS, Videos, simulate
 
@@ -47,6 +47,16 @@ class Cell:
     length: int
 
     @property
+    def kind(self) -> tuple[int, int]:
+        """What kind of videos: how many objects and frames."""
+        return self.objects, self.length
+
+    @property
+    def label(self) -> str:
+        """The method, its budget, and the videos."""
+        return f"{self.row.label}, D={self.objects}, T={self.length}"
+
+    @property
     def name(self) -> str:
         """A name for the cell's file."""
         return f"{self.row.name.lower()}_L{self.row.particles}_K{self.row.sweeps}_D{self.objects}_T{self.length}"
@@ -54,7 +64,7 @@ class Cell:
     @property
     def paper(self) -> float | None:
         """The paper's number."""
-        return self.row.paper.get((self.objects, self.length))
+        return dict(zip(COLUMNS, self.row.paper, strict=True)).get(self.kind)
 
 
 def held_out(objects: int, length: int, count: int) -> Videos:
@@ -89,8 +99,16 @@ def fill(
         video = jax.tree.map(lambda x: x[number : number + 1], sets)  # noqa: B023
         result = explain(cell.row, networks, video, number)
         tracking = tracked(result, video)
-        numbers = (result.log_joint, result.weighted, result.log_likelihood, result.ess)
-        found.append(Measured(*(float(x[0]) for x in numbers), tracking.mean, tracking.complete))
+        found.append(
+            Measured(
+                log_joint=float(result.log_joint[0]),
+                weighted=float(result.weighted[0]),
+                log_likelihood=float(result.log_likelihood[0]),
+                ess=float(result.ess[0]),
+                pixels=tracking.mean,
+                complete=tracking.complete,
+            )
+        )
         if out is not None:
             _save(out / f"{cell.name}.json", about, found)
     report(videos)

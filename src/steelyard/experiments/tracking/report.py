@@ -34,10 +34,8 @@ def save(
     """
     sections = ["<h1>Unsupervised multi-object tracking: Table 2</h1>"]
     for objects, length in table.columns(results):
-        sections += [
-            f"<h2>D = {objects}, T = {length}</h2>",
-            f'<div class="wide">{_table(results, objects, length)}</div>',
-        ]
+        part = _table(results, objects, length)
+        sections += [f"<h2>D = {objects}, T = {length}</h2>", f'<div class="wide">{part}</div>']
     sections += [
         f"<p>{escape(table.CAPTION)}</p>",
         *(picture(name, CAPTIONS[name], path) for name, path in pictures.items()),
@@ -53,6 +51,6 @@ def _table(results: Mapping[Cell, list[Measured]], objects: int, length: int) ->
     rows = [
         "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in table.texts(results, cell)) + "</tr>"
         for cell in results
-        if (cell.objects, cell.length) == (objects, length)
+        if cell.kind == (objects, length)
     ]
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

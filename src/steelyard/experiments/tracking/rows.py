@@ -25,19 +25,19 @@ class Row:
         networks: whose networks it uses.
         particles: L.
         sweeps: K.
-        paper: the paper's log p(x, z), by the numbers of objects and frames.
+        paper: the paper's log p(x, z), column by column.
     """
 
     name: str
     networks: Method
     particles: int
     sweeps: int
-    paper: dict[tuple[int, int], float]
+    paper: tuple[float, ...]
 
     @property
     def label(self) -> str:
-        """The method and its budget."""
-        return f"{self.name} L={self.particles} K={self.sweeps}"
+        """The method and its budget, L x K."""
+        return f"{self.name} {self.particles} x {self.sweeps}"
 
     def program(self, networks: Networks, frames: Frames, objects: int) -> Program:
         """Return the inference program for a video."""
@@ -61,17 +61,14 @@ def hamiltonian(variables: int) -> Any:
     return partial(blackjax.hmc, step_size=STEP_SIZE, inverse_mass_matrix=mass, num_integration_steps=LEAPFROGS)
 
 
+# How many objects and frames the videos have.
 COLUMNS = ((3, 10), (3, 20), (4, 10), (4, 20))
 
 
-def _paper(*numbers: float) -> dict[tuple[int, int], float]:
-    return dict(zip(COLUMNS, numbers, strict=True))
-
-
 ROWS = (
-    Row("RWS", "rws", 200, 1, _paper(-5247, -9396, -8275, -16070)),
-    Row("HMC-RWS", "rws", 200, 20, _paper(-5137, -9281, -8124, -15087)),
-    Row("APG", "apg", 100, 2, _paper(-2849, -5008, -4411, -8966)),
-    Row("APG", "apg", 40, 5, _paper(-2300, -4646, -3529, -6879)),
-    Row("APG", "apg", 20, 10, _paper(-2267, -4606, -3516, -6827)),
+    Row("RWS", "rws", 200, 1, (-5247, -9396, -8275, -16070)),
+    Row("HMC-RWS", "rws", 200, 20, (-5137, -9281, -8124, -15087)),
+    Row("APG", "apg", 100, 2, (-2849, -5008, -4411, -8966)),
+    Row("APG", "apg", 40, 5, (-2300, -4646, -3529, -6879)),
+    Row("APG", "apg", 20, 10, (-2267, -4606, -3516, -6827)),
 )

@@ -70,24 +70,11 @@ def run(plan: Plan, trained: Path | None, out: Path, console: Console, command: 
     begun = time.monotonic()
     folders.prepare(out / "cells")
     networks = {m: load(m, trained) for m in sorted({row.networks for row in plan.rows})}
-    marks = {m: _digest(x) for m, x in networks.items()}
     results: dict[Cell, list[Measured]] = {}
     for objects, length in plan.columns:
         for row in plan.rows:
             cell = Cell(row, objects, length)
-            with console.status(f"{row.label}, D={objects}, T={length}") as status:
-
-                def show(done: int, status=status, cell=cell) -> None:
-                    status.update(
-                        f"{cell.row.label}, D={cell.objects}, T={cell.length}: {done} of {plan.videos} videos"
-                    )
-
-                results[cell] = cells.fill(
-                    cell, networks[row.networks], plan.videos, out / "cells", marks[row.networks], show
-                )
-            if not console.is_terminal:
-                joint, error = cells.averages(results[cell])["log_joint"]
-                console.print(f"{row.label}, D={objects}, T={length}: {joint:.0f} ± {error:.0f}", highlight=False)
+            results[cell] = _filled(cell, networks[row.networks], plan.videos, out / "cells", console)
     for objects, length in plan.columns:
         console.print(table.printed(results, objects, length))
     console.print(table.CAPTION, highlight=False)
@@ -112,6 +99,23 @@ def ceilings(plan: Plan) -> str:
         f"{cells.ceiling(objects, length, min(plan.videos, 50)):.0f} (D={objects}, T={length})"
         for objects, length in plan.columns
     )
+
+
+def _filled(cell: Cell, networks: Networks, videos: int, out: Path, console: Console) -> list[Measured]:
+    """Fill a cell, and show how far it is."""
+    with console.status(cell.label) as status:
+        found = cells.fill(
+            cell,
+            networks,
+            videos,
+            out,
+            _digest(networks),
+            lambda done: status.update(f"{cell.label}: {done} of {videos} videos"),
+        )
+    if not console.is_terminal:
+        joint, error = cells.averages(found)["log_joint"]
+        console.print(f"{cell.label}: {joint:.0f} ± {error:.0f}", highlight=False)
+    return found
 
 
 def _digest(networks: Networks) -> str:
