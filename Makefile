@@ -19,8 +19,9 @@ help:  ## list these targets
 
 install: $(STAMP)  ## make .venv and install the locked requirements and this package into it
 
-demo: $(STAMP)  ## a part of the paper's first table, in a minute
+demo: $(STAMP)  ## a part of the paper's first table, and a video in which objects are tracked
 	@$(BIN)/steelyard table1 --quick
+	@$(BIN)/steelyard table2 show
 
 test: $(STAMP)  ## lint, check the types, run the whole test suite
 	$(BIN)/ruff check .

@@ -104,6 +104,25 @@ def table2_evaluate(
         run(plan, trained, folder, terminal(), shlex.join(["steelyard", *sys.argv[1:]]))
 
 
+@table2.command("show")
+def table2_show(
+    objects: Annotated[int, typer.Option(min=1, max=7, help="How many objects.")] = 3,
+    frames: Annotated[int, typer.Option(min=1, help="How many frames.")] = 10,
+    particles: Annotated[int, typer.Option(min=1, help="L, how many particles.")] = 20,
+    sweeps: Annotated[int, typer.Option(min=1, help="K, how many sweeps, the first proposal included.")] = 10,
+    trained: Annotated[
+        Path | None, typer.Option(help="A folder with parameters.", show_default="those of the package")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for the pictures.")] = Path("results/tracking"),
+) -> None:
+    """Track the objects of one video with amortized population Gibbs, and draw it."""
+    from steelyard.experiments.tracking.rows import Row
+    from steelyard.experiments.tracking.table2 import show
+
+    with _explained():
+        show(objects, frames, Row("APG", "apg", particles, sweeps), trained, out, terminal())
+
+
 @table2.command("train")
 def table2_train(
     method: Annotated[str, typer.Option(help="What to train: apg or rws.")] = "apg",

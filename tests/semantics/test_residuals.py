@@ -14,7 +14,7 @@ from steelyard.semantics import residuals
 WIDTH, STEPS = 40, 6
 
 
-def loss(weights: Any, particles: int, *, unroll: int = 1) -> Any:
+def loss(weights: Any, particles: int, *, unroll: int = 1, steps: int = STEPS, remat: bool = False) -> Any:
     """A network in the kernels of a sampler: products of particles with weights, and functions of each number."""
     inner, outer = weights
 
@@ -30,7 +30,7 @@ def loss(weights: Any, particles: int, *, unroll: int = 1) -> Any:
         proposal = sy.move(kernel, sy.resample(q))
         return sy.propose(sy.extend(model, sy.prev(kernel)), proposal, objective=sy.objectives.elbo)
 
-    q = sy.scan(level, model, None, length=STEPS, unroll=unroll)
+    q = sy.scan(level, model, None, length=steps, unroll=unroll, remat=remat)
     return sy.evaluate(q, jax.random.key(0), particles=particles).loss
 
 
@@ -64,3 +64,16 @@ def test_large_arrays_are_computed_again_and_products_are_not(monkeypatch: pytes
 def test_small_arrays_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     exponentials = [compiled(30, monkeypatch, n).as_text().count(" exponential(") for n in (residuals.LARGE, 10**9, 1)]
     assert 0 < exponentials[0] == exponentials[1] < exponentials[2]
+
+
+def test_steps_that_are_computed_again_need_no_more_memory_for_more_of_them() -> None:
+    def memory(steps: int, remat: bool) -> int:
+        gradient = jax.jit(lambda weights: jax.grad(loss)(weights, 2_000, steps=steps, remat=remat))
+        return gradient.lower(WEIGHTS).compile().memory_analysis().temp_size_in_bytes
+
+    # What grows is what goes from step to step.
+    assert memory(30, True) < 1.5 * memory(5, True)
+    assert memory(30, True) < 0.5 * memory(30, False)
+    expected = jax.grad(loss)(WEIGHTS, 30)
+    for mine, other in zip(jax.grad(loss)(WEIGHTS, 30, remat=True), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)

@@ -15,13 +15,12 @@ from steelyard.experiments.tracking.cells import Cell, held_out
 from steelyard.experiments.tracking.evaluation import Explained, explained, reconstruction, tracked
 from steelyard.experiments.tracking.model import generative, initial
 from steelyard.experiments.tracking.networks import Networks
-from steelyard.experiments.tracking.rows import COLUMNS, ROWS, Row
+from steelyard.experiments.tracking.rows import ROWS, Row
 from steelyard.experiments.tracking.shapes import images
-from steelyard.experiments.tracking.table2 import Plan, find, run
+from steelyard.experiments.tracking.table2 import Plan, find, run, show
 from steelyard.output import terminal
 
-NOTHING = (0.0,) * len(COLUMNS)
-FEW = (Row("RWS", "rws", 4, 1, NOTHING), Row("HMC-RWS", "rws", 2, 1, NOTHING), Row("APG", "apg", 2, 2, NOTHING))
+FEW = (Row("RWS", "rws", 4, 1), Row("HMC-RWS", "rws", 2, 1), Row("APG", "apg", 2, 2))
 
 
 def test_a_table_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +39,10 @@ def test_a_table_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         assert (tmp_path / "out" / name).stat().st_size > 1000
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("<img") == 3 and "http" not in page.replace("http-equiv", "")
+
+    measured = show(2, 2, FEW[2], tmp_path, tmp_path / "shown", terminal())
+    assert measured == first[list(first)[2]][0]
+    assert {path.name for path in (tmp_path / "shown").iterdir()} == {"tracked.gif", "figure4.png"}
 
     parameters.save(Networks(jax.random.key(1)), parameters.path("apg", tmp_path), {})
     with pytest.raises(sy.CheckpointError, match="other networks"):

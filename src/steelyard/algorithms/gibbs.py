@@ -63,6 +63,7 @@ def apg(
     sweeps: Count,
     *,
     unroll: Count = 1,
+    remat: bool = True,
     **options: Any,
 ) -> Program:
     """Amortized population Gibbs: population Gibbs sampling, trained with wake updates at every level.
@@ -73,6 +74,7 @@ def apg(
         kernels: programs `kernel(s, value_of_target)`, which sample a block of variables anew.
         sweeps: how often to go through the kernels.
         unroll: as for `scan`.
+        remat: as for `scan`: with it, more sweeps need no more memory for their gradients.
         **options: `method` and `threshold` of `resample`.
 
     Returns:
@@ -96,4 +98,5 @@ def apg(
             q = propose(extend(target, prev(kernel)), move(detach(kernel), before), objective=objectives.apg)
         return q
 
-    return scan(sweep, propose(target, detach(initial), objective=objectives.apg), None, length=sweeps, unroll=unroll)
+    first = propose(target, detach(initial), objective=objectives.apg)
+    return scan(sweep, first, None, length=sweeps, unroll=unroll, remat=remat)

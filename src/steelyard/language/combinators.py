@@ -197,6 +197,7 @@ def scan(
     length: Count | None = None,
     unroll: Count = 1,
     keep: Sequence[str] | None = None,
+    remat: bool = False,
 ) -> Scan:
     """Build the next inference program from the last, again and again.
 
@@ -214,6 +215,8 @@ def scan(
         keep: for filters, whose variables grow in number. Only the newest version of each variable stays in the
             trace, older ones are integrated out; those named here are recorded with the ancestry of the particles, for
             `Evaluation.trajectories`. With None nothing is dropped.
+        remat: for gradients of long loops, compute each step again on the way back. Only the particles between the
+            steps are kept then, so that memory hardly grows with their number; a step takes about a third longer.
 
     Returns:
         An inference program.
@@ -241,4 +244,4 @@ def scan(
             f"scan: the arrays of xs need one first axis, the step, as long as `length` if that is given; their shapes "
             f"are {[np.shape(x) for x in jax.tree.leaves(xs)]}, length={length!r}."
         )
-    return Scan(step, program(q), xs, sizes.pop()[0], unroll, None if keep is None else tuple(keep))
+    return Scan(step, program(q), xs, sizes.pop()[0], unroll, None if keep is None else tuple(keep), remat)

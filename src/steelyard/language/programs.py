@@ -140,6 +140,7 @@ class Scan:
     length: int
     unroll: int = 1
     keep: tuple[str, ...] | None = None
+    remat: bool = False
 
     def build(self, q: "Program", index: int) -> "Program":
         """Return the program that the step with this index makes of q."""

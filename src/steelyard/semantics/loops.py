@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from steelyard.errors import GrammarError, LoopStructureError
 from steelyard.language.addresses import Previous
@@ -24,7 +23,7 @@ from steelyard.semantics.levels import at_rest
 from steelyard.semantics.manual_axes import varying_like_results
 from steelyard.semantics.products import with_fast_gradients
 from steelyard.semantics.repeats import Repeats
-from steelyard.semantics.residuals import keeping_little
+from steelyard.semantics.residuals import kept_for_gradients
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values, is_static
 
@@ -169,7 +168,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         body,
         without_repetition,
         with_fast_gradients(own=len(jax.tree.leaves(carry))),
-        as_function=keeping_little if q.unroll < q.length else jaxpr_as_fun,
+        as_function=kept_for_gradients(q),
     )
     (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
         body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll

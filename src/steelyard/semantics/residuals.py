@@ -12,6 +12,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from steelyard.language.programs import Scan
+
 # Arrays of fewer numbers stay in the cache of a processor.
 LARGE = 2**16
 # Of a minibatch so many times as large: it is not seen yet where a step is traced.
@@ -24,6 +26,18 @@ _FUNCTIONS = "exp exp2 expm1 log log1p tanh logistic sin cos tan sinh cosh erf e
 _CHOICES = "select_n clamp eq ne lt le gt ge and or not is_finite stop_gradient convert_element_type copy"
 _SHAPES = "broadcast_in_dim reshape transpose squeeze rev slice concatenate pad iota"
 _CHEAP = frozenset(f"{_ARITHMETIC} {_FUNCTIONS} {_CHOICES} {_SHAPES}".split())
+
+
+def kept_for_gradients(q: Scan) -> Callable[[ClosedJaxpr], Callable[..., Any]]:
+    """Return how a function is made of the equations of a step of a scan."""
+    if q.remat and q.length > 1:
+        return keeping_nothing
+    return keeping_little if q.unroll < q.length else jaxpr_as_fun
+
+
+def keeping_nothing(step: ClosedJaxpr) -> Callable[..., Any]:
+    """Return the function that these equations compute, whose gradient computes everything again."""
+    return jax.checkpoint(jaxpr_as_fun(step), prevent_cse=False)
 
 
 def keeping_little(step: ClosedJaxpr) -> Callable[..., Any]:

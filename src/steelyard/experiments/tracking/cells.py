@@ -64,7 +64,7 @@ class Cell:
     @property
     def paper(self) -> float | None:
         """The paper's number."""
-        return dict(zip(COLUMNS, self.row.paper, strict=True)).get(self.kind)
+        return dict(zip(COLUMNS, self.row.paper, strict=False)).get(self.kind)
 
 
 def held_out(objects: int, length: int, count: int) -> Videos:
@@ -98,21 +98,24 @@ def fill(
         report(number)
         video = jax.tree.map(lambda x: x[number : number + 1], sets)  # noqa: B023
         result = explain(cell.row, networks, video, number)
-        tracking = tracked(result, video)
-        found.append(
-            Measured(
-                log_joint=float(result.log_joint[0]),
-                weighted=float(result.weighted[0]),
-                log_likelihood=float(result.log_likelihood[0]),
-                ess=float(result.ess[0]),
-                pixels=tracking.mean,
-                complete=tracking.complete,
-            )
-        )
+        found.append(measured(result, video))
         if out is not None:
             _save(out / f"{cell.name}.json", about, found)
     report(videos)
     return found[:videos]
+
+
+def measured(found: Explained, video: Videos) -> Measured:
+    """Measure how one video was explained."""
+    tracking = tracked(found, video)
+    return Measured(
+        log_joint=float(found.log_joint[0]),
+        weighted=float(found.weighted[0]),
+        log_likelihood=float(found.log_likelihood[0]),
+        ess=float(found.ess[0]),
+        pixels=tracking.mean,
+        complete=tracking.complete,
+    )
 
 
 def explain(row: Row, networks: Networks, videos: Videos, number: int) -> Explained:

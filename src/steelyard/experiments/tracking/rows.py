@@ -32,7 +32,7 @@ class Row:
     networks: Method
     particles: int
     sweeps: int
-    paper: tuple[float, ...]
+    paper: tuple[float, ...] = ()
 
     @property
     def label(self) -> str:

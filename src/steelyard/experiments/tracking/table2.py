@@ -87,6 +87,41 @@ def run(plan: Plan, trained: Path | None, out: Path, console: Console, command: 
     return results
 
 
+def show(objects: int, length: int, row: Row, trained: Path | None, out: Path, console: Console) -> Measured:
+    """Track one video with the networks of a folder, or with those of the package, and draw it.
+
+    Args:
+        objects: how many objects it has.
+        length: how many frames.
+        row: the sampler.
+        trained: as for `run`.
+        out: the folder for the pictures.
+        console: where to print.
+
+    Returns:
+        What is measured of the video.
+    """
+    folders.prepare(out)
+    cell, networks = Cell(row, objects, length), load(row.networks, trained)
+    with console.status(f"{cell.label}: compiling"):
+        video = cells.held_out(objects, length, 1)
+        found = cells.explain(row, networks, video, 0)
+    measured = cells.measured(found, video)
+    console.print(
+        f"{cell.label}: log p(x, z) {measured.log_joint:.0f}; the true shapes and positions have "
+        f"{cells.ceiling(objects, length, 1):.0f}. Objects are {measured.pixels:.2f} pixels off on average, "
+        f"{'none is' if measured.complete else 'at least one is'} lost.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for path in (
+        figures.save_animation(video, found, out / "tracked.gif"),
+        figures.save_reconstruction(video, found, out / "figure4.png", rows=1),
+    ):
+        console.print(Text(f"Written: {path}"), soft_wrap=True)
+    return measured
+
+
 def load(method: str, folder: Path | None = None) -> Networks:
     """Return the networks of a method: those of a folder, or those that come with the package."""
     kind = "apg" if method == "apg" else "rws"
