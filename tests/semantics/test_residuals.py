@@ -73,7 +73,7 @@ def test_steps_that_are_computed_again_need_no_more_memory_for_more_of_them() ->
 
     # What grows is what goes from step to step.
     assert memory(30, True) < 1.5 * memory(5, True)
-    assert memory(30, True) < 0.5 * memory(30, False)
+    assert memory(30, True) < 0.7 * memory(30, False)
     expected = jax.grad(loss)(WEIGHTS, 30)
     for mine, other in zip(jax.grad(loss)(WEIGHTS, 30, remat=True), expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
