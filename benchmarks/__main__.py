@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import chain, filtering, importance, loop, mixture, ring, tempering, training, volatility
+from benchmarks import chain, filtering, importance, loop, mixture, ring, tempering, tracking, training, volatility
 from benchmarks.measure import Row, table
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "chain": chain.run,
     "volatility": volatility.run,
     "tempering": tempering.run,
+    "tracking": tracking.run,
 }
 
 
