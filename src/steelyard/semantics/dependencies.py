@@ -41,6 +41,28 @@ class Provenance:
         return replace(self, replaced=self.replaced | frozenset(addresses))
 
 
+class Source(NamedTuple):
+    """The program that all densities of an evaluation are of, and whether the evaluation has its value."""
+
+    f: Primitive
+    returned: bool
+
+
+def source_of(e: Evaluation, c0: Values) -> Source | None:
+    """Return the program that all densities of an evaluation are of, if there is one."""
+    known = e.provenance
+    if known is None or known.c0 is not c0 or known.replaced:
+        return None
+    return Source(known.f, e.returned is not None and [*map(id, e.returned.leaves)] == [*map(id, e.values.leaves)])
+
+
+def from_source(source: Source | None, e: Evaluation, c0: Values) -> Evaluation:
+    """Return the evaluation with what is known of its source."""
+    if source is None:
+        return e
+    return replace(e, provenance=Provenance(source.f, c0), returned=e.values if source.returned else None)
+
+
 class Equations:
     """A program at a trace with all its variables, as equations that compute some of its densities or all of them.
 

@@ -10,12 +10,12 @@ import numpy as np
 from steelyard.errors import GrammarError, LoopStructureError
 from steelyard.language.addresses import Previous
 from steelyard.language.describe import describe
-from steelyard.language.programs import Carried, Detach, Primitive, Program, Scan, program, subprograms
+from steelyard.language.programs import Carried, Detach, Program, Scan, program, subprograms
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
 from steelyard.semantics.ancestry import Kept
-from steelyard.semantics.dependencies import Provenance
+from steelyard.semantics.dependencies import Source, from_source, source_of
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.jaxprs import rewritten
@@ -26,13 +26,6 @@ from steelyard.semantics.repeats import Repeats
 from steelyard.semantics.residuals import kept_for_gradients
 from steelyard.semantics.sharing import without_repetition
 from steelyard.semantics.values import Values, is_static
-
-
-class Source(NamedTuple):
-    """The program that all densities of an evaluation are of, and whether the evaluation has its value."""
-
-    f: Primitive
-    returned: bool
 
 
 class Step(NamedTuple):
@@ -56,7 +49,7 @@ def advance(
     built = program(q.step(so_far, x))
     conditions.check_step(built, so_far, q)
     after = engine.run(built, arguments)
-    source = _source(after, arguments)
+    source = source_of(after, arguments)
     if after.ancestors is not None:
         arguments = arguments.reindex(after.ancestors)
     new = after if q.keep is None else _newest(after)
@@ -130,6 +123,8 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     carried, arguments = begin(engine, q, e0, c0)
     first = jax.tree.map(lambda x: x[0], q.xs)
     index = jnp.arange(e0.particles)
+    if q.length == 1:
+        return _once(engine, q, e0, from_source(source_of(e0, c0), carried, arguments), arguments, first)
 
     sources, repeats, density = [], [], _steady(q)
 
@@ -146,7 +141,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     carried = prepared(engine, q, carried, after.evaluation)
     once = Repeats.of(carried).common(repeats[0])
     start, keys = engine.used, used()
-    source = _source(e0, c0)
+    source = source_of(e0, c0)
     lasting = source if source == sources[0] else None
 
     def body(carry: Any, now: Any) -> Any:
@@ -155,7 +150,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         mine = replace(arguments.with_varying(own), score=score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
-            done = step(_from(lasting, e, mine), mine, x)
+            done = step(from_source(lasting, e, mine), mine, x)
         new = alike(done.evaluation, e, engine.one)
         if resamples:
             cumulative = take(cumulative, done.ancestors)
@@ -180,6 +175,19 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
         kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
     return finish(q, e0, last, levels, cumulative, kept)
+
+
+def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, arguments: Values, x: Any) -> Evaluation:
+    """Evaluate a scan of one step: there is nothing to go round, and it is traced once."""
+    done, _ = advance(engine, q, x, carried, arguments, _steady(q))
+    _check_structure(q, alike(_carry(carried), done.evaluation, engine.one), done.evaluation)
+    levels, values = jax.tree.map(lambda x: jnp.asarray(x)[None], (done.levels, done.kept))
+    index = jnp.arange(e0.particles)
+    kept = ()
+    if q.keep is not None:
+        steps = index if done.ancestors is None else done.ancestors
+        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps[None], index),)
+    return finish(q, e0, done.evaluation, levels, done.ancestors, kept)
 
 
 def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) -> Evaluation:
@@ -222,21 +230,6 @@ def _steady(q: Scan) -> Program | None:
     except GrammarError:
         return None
     return first if (isinstance(last, Carried) or last == first) and not isinstance(first, Carried) else None
-
-
-def _source(e: Evaluation, c0: Values) -> Source | None:
-    """Return the program that all densities of an evaluation are of, if there is one."""
-    known = e.provenance
-    if known is None or known.c0 is not c0 or known.replaced:
-        return None
-    return Source(known.f, e.returned is not None and [*map(id, e.returned.leaves)] == [*map(id, e.values.leaves)])
-
-
-def _from(source: Source | None, e: Evaluation, c0: Values) -> Evaluation:
-    """Return the evaluation with what is known of its source."""
-    if source is None:
-        return e
-    return replace(e, provenance=Provenance(source.f, c0), returned=e.values if source.returned else None)
 
 
 def _newest(e: Evaluation) -> Evaluation:

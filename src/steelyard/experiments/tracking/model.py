@@ -16,7 +16,6 @@ import steelyard as sy
 from steelyard.experiments.tracking.networks import WHAT, Networks
 from steelyard.experiments.tracking.rendering import correlate, crop, place
 from steelyard.experiments.tracking.shapes import mean_image
-from steelyard.language.programs import Program
 
 # How far an object moves between frames, as far as the model knows.
 STEP = 0.2
@@ -137,7 +136,7 @@ def kernels(networks: Networks, frames: Frames) -> list[Callable[[sy.State, Scen
     return [update_what(networks, frames), *(update_where(networks, frames, t) for t in range(len(frames)))]
 
 
-def sampler(networks: Networks, frames: Frames, objects: int, sweeps: int) -> Program:
+def sampler(networks: Networks, frames: Frames, objects: int, sweeps: int) -> Any:
     """Return the amortized population Gibbs sampler; with no sweep it is reweighted wake-sleep."""
     target, proposal = generative(networks, frames, objects), initial(networks, frames, objects)
     return sy.algorithms.apg(target, proposal, kernels(networks, frames), sweeps)

@@ -21,7 +21,6 @@ from steelyard.experiments.tracking.model import sampler
 from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.settings import Method, Setting, Stage
 from steelyard.experiments.tracking.videos import simulate, simulate_one
-from steelyard.language.programs import Program
 
 # How many seconds pass between two looks at how well it tracks, and at how many videos.
 LOOK, LOOKED_AT = 120.0, 4
@@ -75,7 +74,7 @@ def train(method: Method, setting: Setting, out: Path, console: Console) -> Netw
     return networks
 
 
-def _program(networks: Networks, number: Any, setting: Setting, length: int, sweeps: int) -> Program:
+def _program(networks: Networks, number: Any, setting: Setting, length: int, sweeps: int) -> Any:
     """Return the sampler of one of the training videos, which is made when it is needed."""
     key = jax.random.fold_in(jax.random.key(setting.seed), number)
     video = simulate_one(key, setting.objects, length, setting.canvas)
