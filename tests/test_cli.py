@@ -31,9 +31,14 @@ def test_demo_refuses_a_number_of_particles_that_makes_no_sense() -> None:
 
 TABLE = ["table1", "--methods", "AVO", "--K", "2", "--seeds", "2", "--steps", "3", "--budget", "12"]
 COMMANDS = {"demo": ["demo", "--particles", "50"], "table1": TABLE}
+TRACKING = {
+    "table2": ["table2", "--quick"],
+    "table2 show": ["table2", "show"],
+    "table2 train": ["table2", "train", "--small"],
+}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *TRACKING])
 @pytest.mark.parametrize("where", ["file", "file/below", "dangling"])
 def test_a_folder_that_cannot_be_made_is_found_before_anything_is_computed(
     name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -41,10 +46,20 @@ def test_a_folder_that_cannot_be_made_is_found_before_anything_is_computed(
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "at all")
     monkeypatch.setattr("steelyard.evaluate", None)
-    result = CliRunner().invoke(app, [*COMMANDS[name], "--out", str(tmp_path / where)])
+    result = CliRunner().invoke(app, [*(COMMANDS | TRACKING)[name], "--out", str(tmp_path / where)])
     assert result.exit_code == 2, result.output
     assert "cannot hold the results" in " ".join(result.output.replace("│", " ").split())
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["train", "--method", "svi"], "apg nor rws"), (["--methods", "SVI"], "SVI"), (["--columns", "3"], "3x10")],
+)
+def test_tracking_commands_that_make_no_sense(arguments: list[str], named: str) -> None:
+    result = CliRunner().invoke(app, ["table2", *arguments])
+    assert result.exit_code == 2
+    assert named in " ".join(result.output.replace("│", " ").split())
 
 
 def test_cells_that_cannot_be_kept_are_found_before_they_are_computed(tmp_path: Path) -> None:
