@@ -17,7 +17,7 @@ from steelyard.experiments.tracking.model import generative, initial
 from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.rows import ROWS, Row
 from steelyard.experiments.tracking.shapes import images
-from steelyard.experiments.tracking.table2 import Plan, find, run, show
+from steelyard.experiments.tracking.table2 import Plan, find, load, run, show
 from steelyard.output import terminal
 
 FEW = (Row("RWS", "rws", 4, 1), Row("HMC-RWS", "rws", 2, 1), Row("APG", "apg", 2, 2))
@@ -112,3 +112,12 @@ def test_plans_of_the_command_line() -> None:
     assert plan.columns == [(3, 10), (5, 100)] and plan.videos == 7
     assert Cell(ROWS[4], 3, 10).paper == -2267
     assert Cell(ROWS[4], 5, 100).paper is None
+
+
+def test_the_parameters_of_the_package_track_what_they_were_not_trained_on() -> None:
+    """More objects and another number of frames than in training, with few particles and one sweep."""
+    videos = held_out(4, 4, 2)
+    found = cells.explain(Row("APG", "apg", 10, 2), load("apg"), videos, 0)
+    assert tracked(found, videos).mean < 4
+    load("rws")
+    assert sum(path.stat().st_size for path in parameters.HERE.iterdir()) < 8e6
