@@ -85,7 +85,7 @@ def test_a_level_of_a_loop_evaluates_its_network_once() -> None:
     def update_b(s: sy.State, value: Any) -> Any:
         return value[0], s.sample("b", dist.Normal(jnp.tanh(value[0]), 1.0))
 
-    q = sy.algorithms.apg(target, target, [update_b], sweeps=3)
+    q = sy.algorithms.apg(target, target, [update_b], sweeps=3, remat=False)
     jaxpr = jax.make_jaxpr(lambda key: sy.evaluate(q, key, particles=4).loss)(jax.random.key(0))
     bodies = [equation.params["jaxpr"].jaxpr for equation in jaxpr.jaxpr.eqns if equation.primitive.name == "scan"]
     assert len(bodies) == 1
