@@ -11,8 +11,8 @@ from steelyard.experiments.tracking.model import Frames, generative, initial, sa
 from steelyard.experiments.tracking.networks import WHAT, Networks
 from steelyard.experiments.tracking.settings import Method
 
-# Hamiltonian Monte Carlo with unit mass. Of 1e-3 and 3e-4 the larger step explains videos better; half of its moves or more
-# are accepted.
+# Hamiltonian Monte Carlo with unit mass. Of 1e-3 and 3e-4 the larger step explains videos better; a third of its moves
+# or more are accepted.
 STEP_SIZE, LEAPFROGS = 1e-3, 5
 
 
