@@ -187,3 +187,16 @@ def test_errors_name_the_remedy() -> None:
         sy.evaluate(sy.metropolis(observes, z), key, particles=2)
     with pytest.raises(sy.GrammarError, match="primitive"):
         sy.metropolis(sy.resample(z), z)
+
+
+@pytest.mark.parametrize("incremental", [True, False])
+def test_a_presence_that_is_a_constant_stays_one_in_a_loop(incremental: bool) -> None:
+    def there(s: sy.State, flag: Any) -> None:
+        with s.when(flag == 1):
+            s.sample("z", dist.Normal(0.0, 1.0))
+
+    def jump(s: sy.State, _: Any) -> None:
+        s.sample("z", dist.Normal(0.5, 1.0))
+
+    out = sy.evaluate(sy.metropolis(jump, there, steps=2), jax.random.key(0), 1, particles=3, incremental=incremental)
+    assert out.trace.present("z") is True

@@ -134,9 +134,14 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         repeats.append(Repeats.of(done.evaluation))
         return done
 
+    def own_arguments(own: list[Any], score: Any) -> Values:
+        # What particles share stays what it is: a presence that is a constant of the program must not become an array.
+        return replace(arguments.with_varying(own), score=score)
+
     # Traced once to see what a step leaves, and how many keys it uses.
     with engine.counting(0) as used:
-        after = jax.eval_shape(step, carried, arguments, first)
+        own = arguments.varying(), arguments.score
+        after = jax.eval_shape(lambda e, own, x: step(e, own_arguments(*own), x), carried, own, first)
     resamples = after.ancestors is not None
     carried = prepared(engine, q, carried, after.evaluation)
     once = Repeats.of(carried).common(repeats[0])
@@ -147,7 +152,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     def body(carry: Any, now: Any) -> Any:
         (e, own, score, cumulative), (number, x) = carry, now
         e = once.restore(e)
-        mine = replace(arguments.with_varying(own), score=score)
+        mine = own_arguments(own, score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
             done = step(from_source(lasting, e, mine), mine, x)

@@ -1,6 +1,5 @@
 """Seeds side by side: each core has a share of them."""
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -16,13 +15,6 @@ OPTIONS = {
     # A library is faster for products of matrices, but slower for sums as short as the gradients of biases.
     "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT",
 }
-
-
-def use_every_core() -> None:
-    """Give JAX one CPU device for each core; to be called before JAX is used, and without effect afterwards."""
-    # An error says that JAX runs already, with the devices that it has.
-    with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
 
 def known(options: Mapping[str, Any]) -> dict[str, Any]:
