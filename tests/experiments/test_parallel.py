@@ -11,12 +11,22 @@ import numpy as np
 from steelyard.experiments.annealing.parallel import OPTIONS, known, over_seeds
 
 SPREAD = """
-from steelyard.experiments.annealing.parallel import over_seeds, use_every_core
-use_every_core()
-import jax, jax.numpy as jnp, os
+import os
+import jax
+jax.config.update("jax_num_cpu_devices", os.cpu_count())
+import jax.numpy as jnp
+from steelyard.experiments.annealing.parallel import over_seeds
 y = over_seeds(lambda x, a: a * x, 2 * os.cpu_count())(jnp.arange(2 * os.cpu_count()), 3)
-use_every_core()
 print(len(y.sharding.device_set), y.tolist() == [3 * i for i in range(2 * os.cpu_count())])
+"""
+
+COMMAND = """
+import sys
+import jax
+from steelyard import cli
+cli.app = lambda: print(len(jax.devices("cpu")))
+sys.argv = ["steelyard", "table1"]
+cli.main()
 """
 
 
@@ -36,6 +46,11 @@ def test_what_comes_back_can_be_given_again_without_compiling_again() -> None:
 def test_every_core_has_a_share() -> None:
     run = subprocess.run([sys.executable, "-c", SPREAD], capture_output=True, text=True, check=True)
     assert run.stdout.split() == [str(os.cpu_count()), "True"]
+
+
+def test_the_command_has_a_device_for_every_core() -> None:
+    run = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [str(os.cpu_count())]
 
 
 def test_options_that_the_compiler_does_not_have_are_left_out() -> None:
