@@ -80,6 +80,9 @@ def reuse_changes_nothing(example: Example, seed: int) -> None:
             return
         ((_, ours), our_slope), ((_, theirs), their_slope) = with_reuse, without
         assert_same(ours, theirs)
+        # Where no particle has a weight there is no result to compare: outside of a transformation it is an error.
+        if np.isneginf(theirs.log_weight).all():
+            return
         _assert_same_levels(ours, theirs)
         np.testing.assert_allclose(ours.loss, theirs.loss, rtol=1e-9, atol=1e-9)
         # Where weights are zero, gradients of their logarithms are of the form inf - inf.

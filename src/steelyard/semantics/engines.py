@@ -229,10 +229,7 @@ class Single:
         return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
-        def fixed(site: int, address: str, distribution: Distribution) -> Any:
-            return draw(distribution, jax.random.key(0))
-
-        result = run(f, c0.tree, fixed, tau0, concrete=True)
+        result = run(f, c0.tree, _any_draw, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
 
     def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
@@ -259,6 +256,10 @@ class Single:
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
+
+
+def _any_draw(site: int, address: str, distribution: Distribution) -> Any:
+    return draw(distribution, jax.random.key(0))
 
 
 def is_accepted(uniforms: Any, log_alpha: Any) -> Any:
