@@ -5,7 +5,19 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import chain, filtering, importance, loop, mixture, ring, tempering, tracking, training, volatility
+from benchmarks import (
+    chain,
+    digits,
+    filtering,
+    importance,
+    loop,
+    mixture,
+    ring,
+    tempering,
+    tracking,
+    training,
+    volatility,
+)
 from benchmarks.measure import Row, table
 
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
@@ -19,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "volatility": volatility.run,
     "tempering": tempering.run,
     "tracking": tracking.run,
+    "digits": digits.run,
 }
 
 
