@@ -1,6 +1,9 @@
 """Strict mode: annotations are checked at run time, ranks must agree, and no window is opened."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +21,21 @@ FLAGS = (
     "--xla_cpu_use_fusion_emitters=false",
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+
+
+def _share_compiled_programs() -> None:
+    """Let the processes of this run, and those that tests start, take what one of them has compiled."""
+    cache = {"jax_persistent_cache_min_compile_time_secs": 0.0, "jax_persistent_cache_min_entry_size_bytes": -1}
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        folder = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="steelyard-tests-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
+    for name, value in cache.items():
+        os.environ[name.upper()] = str(value)
+        jax.config.update(name, value)
+
+
+_share_compiled_programs()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Not all of it. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; JAX fills the

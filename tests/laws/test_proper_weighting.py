@@ -9,7 +9,7 @@ from tests.laws.coverage import EVERYTHING, counting_reuse, features
 from tests.laws.laws import proper_weighting
 from tests.laws.strategies import Example, example_from, smallest_part
 
-EXAMPLES = 250  # for each number of particles
+EXAMPLES = 150  # for each number of particles
 VECTORIZED = {1: 14, 2: 6, 3: 4}
 
 
