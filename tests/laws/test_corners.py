@@ -21,6 +21,13 @@ def test_rename_of_a_variable_that_no_particle_has() -> None:
     sy.testing.assert_properly_weighted(sy.rename(OPTIONAL, {"v": "u"}), particles=2)
 
 
+def test_rename_of_a_variable_that_only_particles_had_which_are_gone() -> None:
+    """Resampling leaves nobody with "v", which the trace then names but no density."""
+    model = Table((Sample("z", ((0.38, 0.62),)), When(0, (V, Factor("y", (-np.inf, 0.7))))))
+    q = sy.metropolis(Table((Sample("z", ((0.13, 0.87),)), V)), sy.resample(model), steps=0)
+    sy.testing.assert_properly_weighted(sy.rename(q, {"v": "u"}), particles=2)
+
+
 def test_rename_of_a_variable_that_there_never_is_is_an_error() -> None:
     """Where that can be known: in the vectorized engine, which knows the addresses that no particle has."""
     with pytest.raises(sy.AddressError, match="no address 'w'"):

@@ -217,14 +217,14 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Rule:
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
     e = yield q.q, c0, tau0 if tau0 is None else under(tau0, inner)
     conditions.check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
-    return renamed(e, {a: new.get(a, a) for a in e.log_density})
+    return renamed(e, lambda a: new.get(a, a))
 
 
 def prev(q: Prev, c0: Values, tau0: Trace | None) -> Rule:
     """Prev: f with every address renamed to its previous version."""
     inner: dict[str, str] = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
     e = yield q.f, c0, tau0 if tau0 is None else under(tau0, inner)
-    return renamed(e, {a: previous(a) for a in e.log_density})
+    return renamed(e, previous)
 
 
 def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:

@@ -1,5 +1,6 @@
 """Addresses of maps: renaming, and what `move` does to the versions of the variables that it replaces."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -42,11 +43,10 @@ def under(tau0: Map[Any], addresses: dict[str, str]) -> Map[Any]:
     return tau0.restrict(Domain({a: True for a in addresses})).rename(addresses.__getitem__)
 
 
-def renamed(e: Evaluation, addresses: dict[str, str]) -> Evaluation:
-    """Return the evaluation under other addresses."""
-    new = addresses.__getitem__
-    kernel = None if e.kernel is None else renamed(e.kernel, addresses)
-    kept = tuple(history.rename(lambda a: addresses.get(a, a)) for history in e.histories)
+def renamed(e: Evaluation, new: Callable[[str], str]) -> Evaluation:
+    """Return the evaluation under other addresses; of what was kept, that of addresses which it still has."""
+    kernel = None if e.kernel is None else renamed(e.kernel, new)
+    kept = tuple(history.rename(lambda a: new(a) if a in e.log_density else a) for history in e.histories)
     trace, log_density = e.trace.rename(new), e.log_density.rename(new)
     joint = tuple(frozenset(map(new, group)) for group in e.joint)
     return replace(
