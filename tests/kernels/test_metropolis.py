@@ -153,6 +153,28 @@ def test_a_step_costs_its_markov_blanket() -> None:
     assert long < 1.2 * short
 
 
+def test_a_sweep_decides_each_step_once() -> None:
+    """The compiled program grows with the steps; it grew with their square, where each decided all before it again."""
+
+    def walk(t: int) -> Any:
+        return lambda s, zs: s.sample(f"z{t}", dist.Normal(zs[t], 0.5))
+
+    def lines(length: int) -> int:
+        def chain(s: sy.State) -> Any:
+            zs: list[Any] = [0.0]
+            for t in range(length):
+                zs.append(s.sample(f"z{t}", dist.Normal(zs[-1], 1.0)))
+            return tuple(zs[1:])
+
+        q: Any = chain
+        for t in range(length):
+            q = sy.metropolis(walk(t), q)
+        run = jax.jit(lambda key: sy.evaluate(q, key, particles=100).trace)
+        return run.lower(jax.random.key(0)).compile().as_text().count("\n")
+
+    assert lines(12) < 2.2 * lines(6)
+
+
 def test_impossible_and_infinite_ratios() -> None:
     def half(s: sy.State) -> Any:
         z = s.sample("z", dist.Uniform(0.0, 1.0))

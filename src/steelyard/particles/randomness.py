@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.extend.random import define_prng_impl, threefry_prng_impl
-from jaxtyping import Int, UInt32
+from jaxtyping import Bool, Int, UInt32
 from jaxtyping import Key as KeyArray
 
 from steelyard.types import Key
@@ -87,6 +87,11 @@ def normal(key: Key, shape: tuple[int, ...]) -> Array:
     drawn = jax.random.normal(jax.random.wrap_key_data(words, impl=_RECOMPUTED), shape)
     bits = jax.lax.bitcast_convert_type(drawn, jnp.uint32)
     return jax.lax.bitcast_convert_type(_computed_once(words, bits), drawn.dtype)
+
+
+def computed_once(key: Key, flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Return a flag of a particle, which XLA would else compute again in everything that uses it."""
+    return _computed_once(jax.random.key_data(key), flag.astype(jnp.uint32)) != 0
 
 
 def threefry_key(key: Key) -> Key:

@@ -15,7 +15,7 @@ from steelyard.language.bijections import pushed
 from steelyard.language.programs import Adapt, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, run
 from steelyard.maps import Domain, Map, dom
-from steelyard.particles.randomness import threefry_key
+from steelyard.particles.randomness import computed_once, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import adaptive, judgement, loops
 from steelyard.semantics.degenerate import Looker
@@ -143,7 +143,9 @@ class Vectorized:
 
     def accepts(self, log_alpha: Any) -> Any:
         keys = jax.vmap(self._levels.next())(jnp.arange(self._particles))
-        return is_accepted(jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys), log_alpha)
+        accepted = is_accepted(jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys), log_alpha)
+        # Else all that follows would decide again, and all that was decided before it.
+        return jax.vmap(computed_once)(keys, accepted)
 
     def remark(self, kind: str, place: str, message: str) -> None:
         # A program is traced before it runs. What is said then is not said again.
