@@ -9,7 +9,7 @@ from tests.laws.coverage import EVERYTHING, counting_reuse, features
 from tests.laws.laws import proper_weighting
 from tests.laws.strategies import Example, example_from, smallest_part
 
-EXAMPLES = 200  # for each number of particles
+EXAMPLES = 250  # for each number of particles
 VECTORIZED = {1: 14, 2: 6, 3: 4}
 
 
@@ -27,7 +27,7 @@ def test_inference_programs_are_properly_weighted() -> None:
 
     assert len(checked) >= 2.9 * EXAMPLES  # a few small ones are drawn twice
     assert seen["depth 4 or more"] >= len(checked) / 3
-    rare = {feature: seen[feature] for feature in EVERYTHING if seen[feature] < 2}
+    rare = {feature: seen[feature] for feature in EVERYTHING if seen[feature] < 3}
     assert not rare, f"the programs hardly contain {rare}"
 
 
