@@ -20,7 +20,7 @@ from benchmarks.measure import Row, compare
 
 PARTICLES, POINTS, WEIGHTS = 1000, 208, 61
 STEPS, LEAPFROGS, STEP_SIZE, ESS, MOST = 5, 10, 0.1, 0.9, 200
-SITES, MANY_SITES = 10, 30
+SITES, MANY_SITES = 10, 100
 
 PRIOR = dist.Normal(0.0, 2.0).expand([WEIGHTS]).to_event(1)
 
