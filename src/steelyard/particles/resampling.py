@@ -130,7 +130,10 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
             indices = resampler.ancestors(normalize(log_weights), noise.uniforms, size)
         return np.roll(indices, -noise.rotation) if resampler.ordered else indices
     indices = resampler.exact(log_weights, noise.uniforms, size).astype(int)
-    return jnp.roll(indices, -noise.rotation) if resampler.ordered else indices
+    if not resampler.ordered:
+        return indices
+    # Not jnp.roll: it asks whether the shift is known, and where it is not JAX looks through all that was traced before.
+    return jax.lax.dynamic_slice(jnp.concatenate([indices, indices]), (noise.rotation,), (size,))
 
 
 def distinct(indices: Any) -> Any:
