@@ -132,7 +132,7 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
     indices = resampler.exact(log_weights, noise.uniforms, size).astype(int)
     if not resampler.ordered:
         return indices
-    # Not jnp.roll: it asks whether the shift is known, and where it is not JAX looks through all that was traced before.
+    # Not jnp.roll: it asks whether the shift is known, and if not, JAX looks through all that was traced before.
     return jax.lax.dynamic_slice(jnp.concatenate([indices, indices]), (noise.rotation,), (size,))
 
 
