@@ -11,6 +11,7 @@ import steelyard as sy
 from steelyard.experiments.tracking import model as tracking
 from steelyard.experiments.tracking.model import LEAST, OneByOne, Pixels, generative, initial, kernels, render
 from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.rendering import correlate, place
 from steelyard.experiments.tracking.shapes import images, mean_image
 from steelyard.experiments.tracking.videos import simulate
 
@@ -49,18 +50,19 @@ def test_density_of_the_model(networks: Networks, frames: Any) -> None:
     np.testing.assert_allclose(found, prior + likelihood, rtol=1e-4)
 
 
-def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any) -> None:
+@pytest.mark.parametrize("unroll", [True, False])
+def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any, unroll: bool) -> None:
     """Its density is that of its draws, and what the second object is found in depends on the first."""
     average = jnp.broadcast_to(jnp.asarray(mean_image()), (D, 28, 28))
-    d = OneByOne(networks.where, frames[0], average)
+    d = OneByOne(networks.where, frames[0], average, unroll)
     z = d.sample(jax.random.key(0))
-    assert z.shape == (D, 2)
-    first, second = d._each(lambda index, mean, scale: z[index])
-    density = sum(jax.scipy.stats.norm.logpdf(x, m, s).sum() for x, m, s in (first, second))
-    np.testing.assert_allclose(d.log_prob(z), density, rtol=1e-5)
-    other = d._each(lambda index, mean, scale: z[index] + 0.5)
-    assert (other[0][1] == first[1]).all()
-    assert (other[1][1] != second[1]).any()
+    left, expected = frames[0], []
+    for image, at, key in zip(average, z, jax.random.split(jax.random.key(0), D), strict=True):
+        mean, scale = networks.where(correlate(left, image))
+        np.testing.assert_allclose(at, mean + scale * jax.random.normal(key, (2,)), rtol=1e-4, atol=1e-5)
+        expected.append(jax.scipy.stats.norm.logpdf(at, mean, scale).sum())
+        left = left - place(image, at, CANVAS)
+    np.testing.assert_allclose(d.log_prob(z), sum(expected), rtol=1e-4)
 
 
 def test_the_sampler_is_properly_weighted_in_its_pieces(networks: Networks, frames: Any) -> None:

@@ -4,7 +4,7 @@ Variables: "what", the features of all objects; "where 0", "where 1", ..., the p
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,8 @@ from steelyard.experiments.tracking.shapes import mean_image
 STEP = 0.2
 # Probabilities are at least this, and at most one minus it: a wrong pixel costs 15.9 nats.
 LEAST = 1.2e-7
+# Of longer videos than this, the objects of a frame are found in a loop.
+LONG = 20
 
 Frames = Float[Array, "T canvas canvas"]
 Objects = Float[Array, "D patch patch"]
@@ -75,30 +77,33 @@ def generative(networks: Networks, frames: Frames, objects: int) -> Callable[[sy
 class OneByOne:
     """Positions of the objects of a frame, one after the other: each is found in what those before it leave.
 
-    The frame is correlated with an image of the object; what was found is subtracted.
+    The frame is correlated with an image of the object; what was found is subtracted. Unrolled, a draw and its density
+    share what they compute; as a loop they are quickly compiled.
     """
 
     encoder: Any
     frame: Float[Array, "canvas canvas"]
     images: Objects
+    unroll: bool = field(default=True, metadata={"static": True})
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "D 2"]:
-        keys = jax.random.split(key, len(self.images))
-        found = self._each(lambda d, mean, scale: mean + scale * jax.random.normal(keys[d], (2,)))
-        return jnp.stack([z for z, _, _ in found])
+        noise = jax.vmap(lambda k: jax.random.normal(k, (2,)))(jax.random.split(key, len(self.images)))
+        return self._each(lambda mean, scale, e: mean + scale * e, noise)[0]
 
     def log_prob(self, value: Float[Array, "D 2"]) -> Float[Array, ""]:
-        found = self._each(lambda d, mean, scale: value[d])
-        return sum((dist.Normal(mean, scale).log_prob(z).sum() for z, mean, scale in found), start=jnp.zeros(()))
+        z, mean, scale = self._each(lambda mean, scale, z: z, value)
+        return dist.Normal(mean, scale).log_prob(z).sum()
 
-    def _each(self, choose: Callable[..., Any]) -> list[tuple[Any, Any, Any]]:
-        left, found = self.frame, []
-        for d, image in enumerate(self.images):
+    def _each(self, choose: Callable[..., Any], given: Float[Array, "D 2"]) -> tuple[Any, Any, Any]:
+        """Return the positions, which `choose` makes of moments and of what is given, and the moments."""
+
+        def find(left: Any, of: Any) -> Any:
+            image, x = of
             mean, scale = self.encoder(jax.lax.stop_gradient(correlate(left, image)))
-            z = choose(d, mean, scale)
-            left = left - place(image, jax.lax.stop_gradient(z), left.shape[-1])
-            found.append((z, mean, scale))
-        return found
+            z = choose(mean, scale, x)
+            return left - place(image, jax.lax.stop_gradient(z), left.shape[-1]), (z, mean, scale)
+
+        return jax.lax.scan(find, self.frame, (self.images, given), unroll=self.unroll)[1]
 
 
 def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], None]:
@@ -106,7 +111,10 @@ def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.St
     average = jnp.broadcast_to(jnp.asarray(mean_image()), (objects, *mean_image().shape))
 
     def proposal(s: sy.State) -> None:
-        where = [s.sample(f"where {t}", OneByOne(networks.where, frame, average)) for t, frame in enumerate(frames)]
+        where = [
+            s.sample(f"where {t}", OneByOne(networks.where, frame, average, len(frames) <= LONG))
+            for t, frame in enumerate(frames)
+        ]
         s.sample("what", _features(networks, frames, where))
 
     return proposal
@@ -126,7 +134,7 @@ def update_where(networks: Networks, frames: Frames, t: int) -> Callable[[sy.Sta
 
     def kernel(s: sy.State, scene: Scene) -> None:
         images = jax.lax.stop_gradient(scene.objects)
-        s.sample(f"where {t}", OneByOne(networks.where, frames[t], images))
+        s.sample(f"where {t}", OneByOne(networks.where, frames[t], images, len(frames) <= LONG))
 
     return kernel
 
