@@ -158,9 +158,8 @@ def _integers(text: str, option: str) -> list[int]:
 
 
 def main() -> None:
-    """Run the command line, in a process of its own: each core is a device, over which table 1 spreads its seeds."""
-    if sys.argv[1:2] == ["table1"]:
-        import jax
-
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    """Run the command line. Table 1 spreads its seeds over devices, one for each core: it starts anew with as many."""
+    if sys.argv[1:2] == ["table1"] and "JAX_NUM_CPU_DEVICES" not in os.environ:
+        cores = {"JAX_NUM_CPU_DEVICES": str(os.cpu_count() or 1)}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | cores)
     app()
