@@ -11,7 +11,7 @@ import steelyard as sy
 from steelyard.types import Method
 from tests.evidence.exact import kalman_filter
 
-STEPS = 12
+STEPS = 30
 MEAN, COVARIANCE = np.array([1.0, -0.5]), np.array([[1.0, 0.4], [0.4, 0.8]])
 TRANSITION, PROCESS_NOISE = np.array([[0.8, 0.4], [-0.3, 0.7]]), np.array([[0.5, 0.2], [0.2, 0.3]])
 EMISSION, OBSERVATION_NOISE = np.array([[1.0, 0.3], [-0.2, 0.9]]), np.array([[3.0, -0.8], [-0.8, 2.0]])

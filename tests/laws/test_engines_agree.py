@@ -13,8 +13,8 @@ from tests.laws.laws import PARTICLES, engines_agree, reuse_changes_nothing
 from tests.laws.strategies import Example, example_from
 from tests.laws.structure import subprograms
 
-EXAMPLES = 90
-REPEATING = 12
+EXAMPLES = 150
+REPEATING = 16
 
 
 def test_engines_agree() -> None:

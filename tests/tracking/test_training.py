@@ -15,7 +15,7 @@ from steelyard.experiments.tracking.settings import PAPER, Setting, Stage
 from steelyard.experiments.tracking.train import train
 from steelyard.output import terminal
 
-TINY = Setting((Stage(1, 3, 1, 4, 1e-3), Stage(2, 3, 1, 2, 1e-3)), objects=2, canvas=36, batch=2, videos=20)
+TINY = Setting((Stage(2, 3, 1, 4, 1e-3), Stage(3, 3, 1, 2, 1e-3)), objects=2, canvas=36, batch=2, videos=20)
 
 
 @pytest.fixture(scope="module")
