@@ -112,3 +112,14 @@ def test_maps_are_trees_with_masks() -> None:
     assert doubled.present("a") is True
     np.testing.assert_array_equal(doubled.present("b"), YES)
     assert dom(jax.jit(lambda x: x)(m)).keys() == {"a", "b"}
+
+
+@NAMESPACES
+def test_values_are_taken_from_ancestors_of_ancestors_when_asked_for(array: Any) -> None:
+    x, first, second = array([10.0, 11.0, 12.0, 13.0]), array([3, 0, 0, 2]), array([1, 1, 3])
+    m = Map({"a": x, "b": 2 * x}).reindex(first).reindex(second)
+    assert m.values_at["a"].values is x
+    assert m.values_at["a"].ancestors is m.values_at["b"].ancestors
+    assert "a" in m and "c" not in m and m.of_some("a") is x
+    np.testing.assert_array_equal(m["a"], [10.0, 10.0, 12.0])
+    np.testing.assert_array_equal((m | Map({"c": m["a"]}))["b"], [20.0, 20.0, 24.0])

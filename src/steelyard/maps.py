@@ -66,21 +66,14 @@ def take(values: Any, ancestors: Any) -> Any:
 class _Later:
     """Values that are still to be taken from ancestors, when somebody asks for them.
 
-    In a long sampler most variables are taken again and again before anyone looks at them, if ever. `history` has the
-    ancestors of each time, the oldest first; `composed` remembers what variables have in common.
+    In a long sampler most variables are taken again and again before anyone looks at them, if ever.
     """
 
     values: Any
-    history: tuple[Any, ...]
+    ancestors: Any
 
-    def now(self, composed: dict[tuple[int, int], Any]) -> Any:
-        index = self.history[-1]
-        for ancestors in reversed(self.history[:-1]):
-            both_times = id(ancestors), id(index)
-            if both_times not in composed:
-                composed[both_times] = take(ancestors, index)
-            index = composed[both_times]
-        return take(self.values, index)
+    def now(self) -> Any:
+        return take(self.values, self.ancestors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,14 +117,14 @@ class Map(Mapping[str, T], Generic[T]):
     origins: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, address: str) -> T:
-        return self._now(address, {})
-
-    def _now(self, address: str, composed: dict[Any, Any]) -> T:
         try:
             value: Any = self.values_at[address]
         except KeyError:
             raise KeyError(f"no variable at {address!r}; there are {', '.join(map(repr, self)) or 'none'}") from None
-        return value.now(composed) if isinstance(value, _Later) else value
+        return value.now() if isinstance(value, _Later) else value
+
+    def __contains__(self, address: object) -> bool:
+        return address in self.values_at
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self.values_at))
@@ -146,12 +139,17 @@ class Map(Mapping[str, T], Generic[T]):
         """Return the mask of the particles that hold this address; `True` where all of them do."""
         return self.masks.get(address, True) if address in self.values_at else False
 
+    def of_some(self, address: str) -> T:
+        """Return what some particles hold at an address: those that these descend from, if they are not known yet."""
+        value: Any = self.values_at[address]
+        return value.values if isinstance(value, _Later) else value
+
     def get(self, address: str, default: Any = None) -> Any:
         """Return what is held at an address, and the default in the particles that hold nothing there."""
         mask = self.present(address)
         if mask is False:
             return default
-        value = self._now(address, {})
+        value = self[address]
         return value if mask is True or default is None else select(mask, value, default)
 
     def rename(self, new: Callable[[str], str]) -> "Map[T]":
@@ -163,9 +161,16 @@ class Map(Mapping[str, T], Generic[T]):
     def reindex(self, ancestors: Any) -> "Map[T]":
         """Return the map in which particle l holds what particle `ancestors[l]` held."""
 
+        # Variables that were taken together before have their ancestors in common.
+        composed: dict[int, Any] = {}
+
         def later(value: Any) -> _Later:
-            known = isinstance(value, _Later)
-            return _Later(value.values, (*value.history, ancestors)) if known else _Later(value, (ancestors,))
+            if not isinstance(value, _Later):
+                return _Later(value, ancestors)
+            before = value.ancestors
+            if id(before) not in composed:
+                composed[id(before)] = take(before, ancestors)
+            return _Later(value.values, composed[id(before)])
 
         values: dict[str, Any] = {a: later(v) for a, v in self.values_at.items()}
         return Map(values, take(dict(self.masks), ancestors), self.origins)
@@ -196,8 +201,7 @@ class Map(Mapping[str, T], Generic[T]):
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
         # In order of addresses, so that maps with the same domain have the same structure.
         names, masked = tuple(sorted(self.values_at)), tuple(sorted(self.masks))
-        composed: dict[Any, Any] = {}
-        values = [(jax.tree_util.DictKey(a), self._now(a, composed)) for a in names]
+        values = [(jax.tree_util.DictKey(a), self[a]) for a in names]
         masks = [(jax.tree_util.GetAttrKey(f"present({a})"), self.masks[a]) for a in masked]
         return values + masks, (names, masked, _Unseen(self.origins))
 

@@ -83,55 +83,70 @@ class Equations:
             leaves, structure = jax.tree.flatten(result.value)
             shared = [not is_traced(x) or any(x is y for y in c0.leaves) for x in leaves]
             constant = [x if stays else None for x, stays in zip(leaves, shared, strict=True)]
-            seen.append((structure, constant, result.trace.origins))
+            seen.append((structure, constant, result.trace))
             varying = [x for x, stays in zip(leaves, shared, strict=True) if not stays]
-            return dict(result.log_density), (varying, dict(result.trace))
+            changed = {a: v for a, v in result.trace.items() if not _is_same(v, values[a])}
+            return dict(result.log_density), (varying, changed)
 
         self._c0 = c0
         self._closed, (densities, self._others) = jax.make_jaxpr(program, return_shape=True)(values, own)
         # Of the value: its structure, and the leaves that particles share, with None for the others.
-        self._structure, self._shared, self._origins = seen[-1]
+        self._structure, self._shared, trace = seen[-1]
+        self._addresses, self._origins = tuple(trace), trace.origins
         self._variables = tuple(values)
         self._densities = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
-        inputs = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
-        reached = _reach(self._closed.jaxpr, inputs)
+        self._owners = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
+        reached = _reach(self._closed.jaxpr, self._owners)
         self.needs = {a: reached(v) for a, v in self._densities.items()}
-        # Of the value: the leaves that are computed, each by an equation of its own.
+        # Of the value: the leaves that are variables, or are computed, each by an equation of its own.
         alone = {equation.outvars[0] for equation in self._closed.jaxpr.eqns if len(equation.outvars) == 1}
+        candidates = alone.union(self._closed.jaxpr.invars)
         varying = (i for i, x in enumerate(self._shared) if x is None)
         returned = zip(varying, self._closed.jaxpr.outvars[len(densities) :], strict=False)
-        self._returned = {i: v for i, v in returned if not isinstance(v, Literal) and v in alone}
-        self._needs_of_returned = {i: reached(v) for i, v in self._returned.items()}
+        known = {i: v for i, v in returned if not isinstance(v, Literal) and v in candidates}
+        self._computed = {i: v for i, v in known.items() if v in alone}
+        self._returned = {i: reached(v) for i, v in known.items()}
 
     def unchanged(self, returned: Values | None, replaced: frozenset[str]) -> dict[int, Any]:
         """Return the leaves of a value, by their number, that are the same after variables were replaced."""
         if returned is None or returned.structure != self._structure:
             return {}
-        same = (i for i, needs in self._needs_of_returned.items() if not needs & replaced and returned.varies[i])
+        same = (i for i, needs in self._returned.items() if not needs & replaced and returned.varies[i])
         return {i: returned.leaves[i] for i in same}
 
-    def computing(self, addresses: list[str], kept: Iterable[int] = ()) -> Callable[..., tuple[Any, Any]]:
-        """Return the program for one particle, with these densities.
+    def computing(self, addresses: list[str], kept: Iterable[int] = ()) -> tuple[Domain, Callable[..., Any]]:
+        """Return the program for one particle, with these densities; and the variables that it has to be given.
 
         It is a function of arguments, number, trace, and the leaves of the value that are not to be computed again.
         """
         jaxpr = self._closed.jaxpr
         wanted = [self._densities[a] for a in addresses] + jaxpr.outvars[len(self._densities) :]
-        known = {self._returned[i]: n for n, i in enumerate(kept)}
+        known = {self._computed[i]: n for n, i in enumerate(kept) if i in self._computed}
         equations = with_outputs(with_inputs(jaxpr, list(known)), wanted)
-        function = jaxpr_as_fun(ClosedJaxpr(equations, self._closed.consts))
+        used = {v for e in equations.eqns for v in e.invars if not isinstance(v, Literal)}.union(
+            v for v in equations.outvars if not isinstance(v, Literal)
+        )
+        needed = Domain({a: True for a, v in zip(self._owners, jaxpr.invars, strict=False) if v in used})
+        inputs = [v for a, v in zip(self._owners, jaxpr.invars, strict=False) if a in needed]
+        inputs += equations.invars[len(self._owners) :]
+        function = jaxpr_as_fun(ClosedJaxpr(equations.replace(invars=inputs), self._closed.consts))
 
         def one(args: Any, particle: Any, given: Map[Any], kept: Sequence[Any] = ()) -> tuple[Any, Any]:
             own = [x for x, varies in zip(jax.tree.leaves(args), self._c0.varies, strict=True) if varies]
-            inputs = jax.tree.leaves(({a: given[a] for a in self._variables}, own))
+            inputs = jax.tree.leaves(({a: given[a] for a in self._variables if a in needed}, own))
             leaves = function(*inputs, *(kept[n] for n in known.values()))
             densities = dict(zip(addresses, leaves, strict=False))
-            varying, trace = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
+            varying, changed = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
             rest = iter(varying)
             value = [next(rest) if x is None else x for x in self._shared]
-            return jax.tree.unflatten(self._structure, value), (Map(trace, {}, self._origins), Map(densities))
+            return jax.tree.unflatten(self._structure, value), (changed, Map(densities))
 
-        return one
+        return needed, one
+
+    def trace(self, given: Map[Any], changed: dict[str, Any]) -> Map[Any]:
+        """Return the trace of the program, from what it was given and what it made of it."""
+        values = {a: changed.get(a, given.values_at[a]) for a in self._addresses}
+        return Map(values, {}, self._origins)
 
 
 class Reuse(NamedTuple):
@@ -162,8 +177,8 @@ class Tables:
             return None
         if e1.trace.masks or before.masks:
             return None
-        current = {a: v for a, v in e1.trace.items() if not isinstance(a, Previous)}
-        shapes = tuple((a, str(jax.tree.map(lambda x: (x.shape, x.dtype), v))) for a, v in current.items())
+        current = {a: e1.trace.of_some(a) for a in e1.trace if not isinstance(a, Previous)}
+        shapes = tuple((a, str(jax.tree.map(lambda x: (x.shape[1:], x.dtype), v))) for a, v in current.items())
         # Equations hold the arguments that particles share, and keep them alive.
         mark = f, id(c0), shapes
         if mark not in self._found:
@@ -183,6 +198,12 @@ def _equations(f: Primitive, c0: Values, trace: Map[Any]) -> Equations | None:
         return Equations(f, c0, trace)
     except _Missing:
         return None
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Tell whether two trees hold the very same arrays."""
+    (ours, structure), (theirs, other) = jax.tree.flatten(x), jax.tree.flatten(y)
+    return structure == other and all(a is b for a, b in zip(ours, theirs, strict=True))
 
 
 class _Missing(Exception):

@@ -212,16 +212,18 @@ class Evaluation:
         """Return the evaluation in which particle l is what particle `ancestors[l]` was; itself, if None."""
         if ancestors is None:
             return self
+        values = self.values.reindex(ancestors)
+        same = self.returned is self.values
         return replace(
             self,
-            values=self.values.reindex(ancestors),
+            values=values,
             trace=self.trace.reindex(ancestors),
             log_density=self.log_density.reindex(ancestors),
             log_weight=take(self.log_weight, ancestors),
             ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
             score=take(self.score, ancestors),
             at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
-            returned=None if self.returned is None else self.returned.reindex(ancestors),
+            returned=self.returned and (values if same else self.returned.reindex(ancestors)),
             histories=tuple(history.reindex(ancestors) for history in self.histories),
             kernel=None,
             marginal=None,

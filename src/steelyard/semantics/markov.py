@@ -17,7 +17,7 @@ from steelyard.language.rewrite import target
 from steelyard.maps import Map, chosen, dom, either, log_ratio, select
 from steelyard.particles import weights
 from steelyard.semantics import conditions
-from steelyard.semantics.dependencies import Provenance
+from steelyard.semantics.dependencies import Provenance, source_of
 from steelyard.semantics.engine import Engine, Moved, Trace
 from steelyard.semantics.evaluation import Evaluation, LevelSummary
 from steelyard.semantics.positions import placed
@@ -61,20 +61,23 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     p = target(q.q)
     conditions.check_density_known(e1, p, q)
     source, c0 = c0, c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
+    known = source_of(e1, source)
+    returned = e1.returned if known and known.f == p else None
     if not e1.fixed:
         rest = engine.at(p, c0, stop_gradient(e1.trace))
-        values, trace = stop_gradient((rest.values, e1.trace))
+        values, trace, returned = *stop_gradient((rest.values, e1.trace)), rest.values
         e1 = replace(e1, values=values, trace=trace, log_density=rest.log_density, fixed=True)
-    e1 = replace(e1, provenance=_provenance(p, source), returned=None)
+    e1 = replace(e1, provenance=_provenance(p, source), returned=returned)
     if q.steps != 1:
         return _repeated(engine, q, e1, source)
 
     fresh = yield q.f, e1.values.as_arguments(), None
     conditions.check_proposal(q, fresh, e1.trace, known=engine.sees_all_addresses)
     tau1, rho1, tau = e1.trace, e1.log_density, stop_gradient(fresh.trace)
-    known = e1.provenance and e1.provenance.without(tau)
-    with engine.reusing(p, source, replace(e1, trace=tau1 | tau, provenance=known)) as same:
-        e2 = yield p, c0, tau1 | tau
+    new, known = tau1 | tau, e1.provenance and e1.provenance.without(tau)
+    with engine.reusing(p, source, replace(e1, trace=new, provenance=known)) as same:
+        # Of a program that runs here nobody asks for the weight: a product of as many densities as there are.
+        e2 = _unweighted(engine, p, c0, new) if isinstance(p, Primitive) else (yield p, c0, new)
     back = yield q.f, e2.values.as_arguments(), tau1
     tau2, rho2 = e2.trace, e2.log_density
     # The step must lead back: what it keeps is the same from either side, and what it replaces can be sampled again.
@@ -87,15 +90,29 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     log_alpha = stop_gradient(select(impossible, engine.one - np.inf, log_alpha))
     accepted = engine.accepts(log_alpha)
     stays = [a for a in tau1 if a not in tau and tau1.present(a) is True and tau2.present(a) is True]
+    c2 = e2.values.chosen(accepted, e1.returned or e1.values)
     e = replace(
         e2,
-        values=stop_gradient(e2.values.chosen(accepted, e1.values)),
+        values=_detached(c2, e1),
         trace=chosen(accepted, tau2, tau1, stays),
         log_density=chosen(accepted, rho2, rho1, same),
+        returned=c2,
     )
     xp = log_alpha.__array_namespace__()
     acceptance = xp.exp(xp.minimum(log_alpha, 0.0))
     return _concluded(f"metropolis({describe(q.f)})", e1, e, e1.provenance, acceptance)
+
+
+def _unweighted(engine: Engine, f: Primitive, c0: Values, tau0: Trace) -> Evaluation:
+    c, tau, rho, score = engine.primitive(f, c0, tau0)
+    return Evaluation(c, tau, rho, engine.one, score=score, fixed=f.detached)
+
+
+def _detached(c2: Values, e1: Evaluation) -> Values:
+    """Return values without gradients; what e1 returned too, it has without them already."""
+    pairs = zip(e1.returned.leaves, e1.values.leaves, strict=True) if e1.returned else ()
+    known = {id(x): y for x, y in pairs if x is not y}
+    return replace(c2, leaves=tuple(known[id(x)] if id(x) in known else stop_gradient(x) for x in c2.leaves))
 
 
 def _repeated(engine: Engine, q: Metropolis, e1: Evaluation, c0: Values) -> Evaluation:
@@ -134,7 +151,7 @@ def _concluded(
         fixed=True,
         joint=e2.joint or e1.joint,
         provenance=provenance,
-        returned=None,
+        returned=e2.returned if provenance else None,
     )
 
 

@@ -1,12 +1,13 @@
 """What programs are given and return: a tree in which some leaves differ between particles and some are shared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from steelyard.maps import select, take
 from steelyard.types import is_traced
@@ -64,6 +65,10 @@ class Values:
         remaining = iter(leaves)
         every = tuple(next(remaining) if v else x for x, v in zip(self.leaves, self.varies, strict=True))
         return replace(self, leaves=every)
+
+    def with_leaves(self, leaves: Mapping[int, Any]) -> "Values":
+        """Return the values with other leaves at some numbers."""
+        return replace(self, leaves=tuple(leaves.get(i, x) for i, x in enumerate(self.leaves)))
 
     def varying_like(self, other: "Values", particles: int) -> "Values":
         """Return the values with a particle axis in every array that has one in the other."""
@@ -123,12 +128,17 @@ def is_static(leaf: Any) -> bool:
 
 
 def run_for_each(
-    function: Callable[..., tuple[Any, Any]], arguments: Values, *varying: Any, chunk: int | None = None
+    function: Callable[..., tuple[Any, Any]],
+    arguments: Values,
+    *varying: Any,
+    chunk: int | None = None,
+    apart: bool = False,
 ) -> tuple[Values, Any]:
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
     Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
     particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
+    What runs `apart` is compiled on its own: XLA does not look for what it has in common with what is around it.
     """
     shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
     known: dict[str, Any] = {}
@@ -143,7 +153,12 @@ def run_for_each(
         return [x for x, v in zip(results, varies, strict=True) if v], rest
 
     if chunk is None:
-        results, rest = jax.vmap(one)(arguments.varying(), *varying)
+        every = jax.vmap(one)
+        if apart:
+            with set_xla_metadata(inlineable="false"):
+                results, rest = jax.jit(every)(arguments.varying(), *varying)
+        else:
+            results, rest = every(arguments.varying(), *varying)
     else:
         batches = jax.checkpoint(lambda xs: one(*xs))
         results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)

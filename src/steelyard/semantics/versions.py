@@ -35,7 +35,7 @@ def _part(m: Map[Any], old: str, new: str, where: Mask) -> Map[Any]:
     mask = both(m.present(old), where)
     if mask is False:
         return Map()
-    return Map({new: m[old]}, {} if mask is True else {new: mask}, {new: m.origins.get(old)})
+    return Map({new: m.values_at[old]}, {} if mask is True else {new: mask}, {new: m.origins.get(old)})
 
 
 def under(tau0: Map[Any], addresses: dict[str, str]) -> Map[Any]:
