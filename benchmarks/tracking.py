@@ -15,9 +15,9 @@ import optax
 
 import steelyard as sy
 from benchmarks.measure import Row, compare, gradient_step
-from steelyard.experiments.tracking.model import STEP, Pixels, render, sampler
+from steelyard.experiments.tracking.model import STEP, Pixels, fits, render, sampler
 from steelyard.experiments.tracking.networks import Networks
-from steelyard.experiments.tracking.rendering import correlate, crop, place
+from steelyard.experiments.tracking.rendering import crop, place
 from steelyard.experiments.tracking.shapes import mean_image
 from steelyard.experiments.tracking.videos import simulate
 
@@ -84,10 +84,10 @@ def by_hand(networks: Networks, frames: Any, key: Any, particles: int, sweeps: i
             else:
                 t = block - 1
                 find = partial(one_by_one, networks, frames[t])
-                held = stop(images)
+                held, near = stop(images), where[:, abs(t - 1)]
                 keys = jax.random.split(jax.random.fold_in(own, 1), particles)
-                z, forward = jax.vmap(lambda i, k: find(i, drawn(k)))(held, keys)  # noqa: B023
-                reverse = jax.vmap(lambda i, z: find(i, given(z))[1])(held, where[:, t])  # noqa: B023
+                z, forward = jax.vmap(lambda i, n, k: find(i, drawn(k), n))(held, near, keys)  # noqa: B023
+                reverse = jax.vmap(lambda i, n, z: find(i, given(z), n)[1])(held, near, where[:, t])  # noqa: B023
                 where = where.at[:, t].set(z)
                 seen = [*seen[:t], likelihood(images, z, frames[t]), *seen[t + 1 :]]
                 steps = [transition(where, u) if u in (t, t + 1) else x for u, x in enumerate(steps)]
@@ -101,11 +101,11 @@ def by_hand(networks: Networks, frames: Any, key: Any, particles: int, sweeps: i
     return carry[-1]
 
 
-def one_by_one(networks: Networks, frame: Any, images: Any, choose: Callable[..., Any]) -> Any:
+def one_by_one(networks: Networks, frame: Any, images: Any, choose: Callable[..., Any], near: Any = None) -> Any:
     """Return positions of the objects of a frame, and their density; `choose` draws or gives each of them."""
     left, places, log_q = frame, [], 0.0
     for d, image in enumerate(images):
-        mean, scale = networks.where(stop(correlate(left, image)))
+        mean, scale = networks.where(stop(fits(left, image, None if near is None else near[d])))
         z = choose(d, mean, scale)
         log_q += normal(z, mean, scale).sum()
         left = left - place(image, z, left.shape[-1])

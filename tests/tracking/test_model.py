@@ -9,7 +9,7 @@ import pytest
 
 import steelyard as sy
 from steelyard.experiments.tracking import model as tracking
-from steelyard.experiments.tracking.model import LEAST, OneByOne, Pixels, generative, initial, kernels, render
+from steelyard.experiments.tracking.model import LEAST, OneByOne, Pixels, fits, generative, initial, kernels, render
 from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.rendering import correlate, place
 from steelyard.experiments.tracking.shapes import images, mean_image
@@ -54,7 +54,7 @@ def test_density_of_the_model(networks: Networks, frames: Any) -> None:
 def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any, unroll: bool) -> None:
     """Its density is that of its draws, and what the second object is found in depends on the first."""
     average = jnp.broadcast_to(jnp.asarray(mean_image()), (D, 28, 28))
-    d = OneByOne(networks.where, frames[0], average, unroll)
+    d = OneByOne(networks.where, frames[0], average, unroll=unroll)
     z = d.sample(jax.random.key(0))
     left, expected = frames[0], []
     for image, at, key in zip(average, z, jax.random.split(jax.random.key(0), D), strict=True):
@@ -63,6 +63,24 @@ def test_objects_are_found_one_after_the_other(networks: Networks, frames: Any, 
         expected.append(jax.scipy.stats.norm.logpdf(at, mean, scale).sum())
         left = left - place(image, at, CANVAS)
     np.testing.assert_allclose(d.log_prob(z), sum(expected), rtol=1e-4)
+
+
+def test_an_update_looks_near_where_an_object_was() -> None:
+    """Two places fit equally well; but what is bright and not explained counts against a place, wherever it is."""
+    plus, square = jnp.asarray(images()[3]), jnp.asarray(images()[4])
+    left, right = jnp.array([-0.5, 0.2]), jnp.array([0.7, 0.2])
+
+    def found(frame: Any, before: Any) -> Any:
+        fit = fits(frame, plus, before)
+        row, column = np.unravel_index(int(jnp.argmax(fit)), fit.shape)
+        return column / 34 - 1, row / 34 - 1
+
+    twice = place(plus, left, 96) + place(plus, right, 96)
+    for at in (left, right):
+        np.testing.assert_allclose(found(twice, at + 0.05), at, atol=0.1)
+    other = place(plus, left, 96) + place(square, right, 96)
+    np.testing.assert_allclose(found(other, jnp.array([0.1, 0.2])), left, atol=0.1)
+    assert (fits(other, plus, None) == correlate(other, plus)).all()
 
 
 def test_the_sampler_is_properly_weighted_in_its_pieces(networks: Networks, frames: Any) -> None:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.experiments.tracking.rendering import correlate, crop, place
+from steelyard.experiments.tracking.rendering import correlate, crop, energy, place
 from steelyard.experiments.tracking.shapes import MARGIN, PATCH, SHAPES, images, mean_image
 from steelyard.experiments.tracking.videos import SPEED, simulate
 
@@ -89,3 +89,5 @@ def test_correlation_finds_an_object() -> None:
     frame = jax.random.uniform(jax.random.key(0), (40, 40))
     direct = jnp.array([[(frame[i : i + 28, j : j + 28] * patch).sum() for j in range(13)] for i in range(13)])
     np.testing.assert_allclose(correlate(frame, patch), direct, rtol=1e-4)
+    squares = jnp.array([[(frame[i : i + 28, j : j + 28] ** 2).sum() for j in range(13)] for i in range(13)])
+    np.testing.assert_allclose(energy(frame), squares, rtol=1e-4)

@@ -14,13 +14,17 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import steelyard as sy
 from steelyard.experiments.tracking.networks import WHAT, Networks
-from steelyard.experiments.tracking.rendering import correlate, crop, place
+from steelyard.experiments.tracking.rendering import correlate, crop, energy, place
 from steelyard.experiments.tracking.shapes import mean_image
 
 # How far an object moves between frames, as far as the model knows.
 STEP = 0.2
 # Probabilities are at least this, and at most one minus it: a wrong pixel costs 15.9 nats.
 LEAST = 1.2e-7
+# Where an object is looked for: within so much of where it was in the frame before; anywhere else costs so many pixels.
+REACH, ELSEWHERE = 0.1, 30.0
+# How much a bright pixel under an object counts against it, which it does not explain.
+UNEXPLAINED = 0.4
 # Of longer videos than this, the objects of a frame are found in a loop.
 LONG = 20
 
@@ -72,18 +76,37 @@ def generative(networks: Networks, frames: Frames, objects: int) -> Callable[[sy
     return model
 
 
+def fits(
+    frame: Float[Array, "canvas canvas"], image: Float[Array, "patch patch"], before: Float[Array, "2"] | None
+) -> Float[Array, "places places"]:
+    """Return how well an object fits at each place: the correlation.
+
+    Where it is known what the object looks like and where it was, bright pixels that it would not explain count
+    against a place, and so does a place that is far away.
+    """
+    correlation = correlate(frame, image)
+    if before is None:
+        return correlation
+    contrast = (image**2).sum() / jnp.maximum(image.sum(), 1e-6)
+    line = jnp.linspace(-1.0, 1.0, len(correlation))
+    across, down = (-0.5 * ((line - x) / REACH) ** 2 for x in before)
+    near = jnp.logaddexp(across[None] + down[:, None], -ELSEWHERE)
+    return correlation - UNEXPLAINED * contrast * energy(frame) + near
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class OneByOne:
     """Positions of the objects of a frame, one after the other: each is found in what those before it leave.
 
-    The frame is correlated with an image of the object; what was found is subtracted. Unrolled, a draw and its density
+    The frame is compared with an image of the object; what was found is subtracted. Unrolled, a draw and its density
     share what they compute; as a loop they are quickly compiled.
     """
 
     encoder: Any
     frame: Float[Array, "canvas canvas"]
     images: Objects
+    before: Float[Array, "D 2"] | None = None
     unroll: bool = field(default=True, metadata={"static": True})
 
     def sample(self, key: PRNGKeyArray) -> Float[Array, "D 2"]:
@@ -98,12 +121,12 @@ class OneByOne:
         """Return the positions, which `choose` makes of moments and of what is given, and the moments."""
 
         def find(left: Any, of: Any) -> Any:
-            image, x = of
-            mean, scale = self.encoder(jax.lax.stop_gradient(correlate(left, image)))
+            image, before, x = of
+            mean, scale = self.encoder(jax.lax.stop_gradient(fits(left, image, before)))
             z = choose(mean, scale, x)
             return left - place(image, jax.lax.stop_gradient(z), left.shape[-1]), (z, mean, scale)
 
-        return jax.lax.scan(find, self.frame, (self.images, given), unroll=self.unroll)[1]
+        return jax.lax.scan(find, self.frame, (self.images, self.before, given), unroll=self.unroll)[1]
 
 
 def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], None]:
@@ -112,7 +135,7 @@ def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.St
 
     def proposal(s: sy.State) -> None:
         where = [
-            s.sample(f"where {t}", OneByOne(networks.where, frame, average, len(frames) <= LONG))
+            s.sample(f"where {t}", OneByOne(networks.where, frame, average, unroll=len(frames) <= LONG))
             for t, frame in enumerate(frames)
         ]
         s.sample("what", _features(networks, frames, where))
@@ -130,11 +153,12 @@ def update_what(networks: Networks, frames: Frames) -> Callable[[sy.State, Scene
 
 
 def update_where(networks: Networks, frames: Frames, t: int) -> Callable[[sy.State, Scene], None]:
-    """q(z_where,t | x_t, z_what)."""
+    """q(z_where,t | x_t, z_what, z_where,t-1); of the first frame, the one after it."""
+    neighbour = min(abs(t - 1), len(frames) - 1)
 
     def kernel(s: sy.State, scene: Scene) -> None:
-        images = jax.lax.stop_gradient(scene.objects)
-        s.sample(f"where {t}", OneByOne(networks.where, frames[t], images, len(frames) <= LONG))
+        images, before = jax.lax.stop_gradient(scene.objects), scene.where[neighbour]
+        s.sample(f"where {t}", OneByOne(networks.where, frames[t], images, before, unroll=len(frames) <= LONG))
 
     return kernel
 

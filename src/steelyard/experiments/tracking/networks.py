@@ -53,7 +53,10 @@ class WhereEncoder(eqx.Module):
 
 
 class WhatEncoder(eqx.Module):
-    """Which object it is, from what is at its places in all frames: 784 -> 400 -> 200, averaged over frames."""
+    """Which object it is, from what is at its places in all frames: 784 -> 400 -> 200, and the median over frames.
+
+    In some frames another object covers it, or was taken for it. They should not decide what it looks like.
+    """
 
     statistics: list[eqx.nn.Linear]
     mean: eqx.nn.Linear
@@ -66,8 +69,8 @@ class WhatEncoder(eqx.Module):
 
     def __call__(self, crops: Float[Array, "T patch patch"]) -> tuple[Float[Array, "10"], Float[Array, "10"]]:
         each = jax.vmap(lambda crop: _hidden(self.statistics, crop.ravel()))(crops)
-        average = each.mean(axis=0)
-        return self.mean(average), _scale(self.log_scale(average), least=0.01)
+        usual = jnp.median(each, axis=0)
+        return self.mean(usual), _scale(self.log_scale(usual), least=0.01)
 
 
 class Networks(eqx.Module):

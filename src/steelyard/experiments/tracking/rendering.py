@@ -41,3 +41,11 @@ def correlate(
     shape = canvas, canvas
     product = jnp.fft.rfft2(frame, shape) * jnp.conj(jnp.fft.rfft2(patch, shape))
     return jnp.fft.irfft2(product, shape)[:places, :places]
+
+
+def energy(frame: Float[Array, "canvas canvas"]) -> Float[Array, "places places"]:
+    """Return the sum of squares under a patch, at each place where it is inside of the frame."""
+    canvas = frame.shape[-1]
+    offset = jnp.arange(canvas)[None] - jnp.arange(canvas - PATCH + 1)[:, None]
+    under = ((offset >= 0) & (offset < PATCH)).astype(frame.dtype)
+    return under @ frame**2 @ under.T
