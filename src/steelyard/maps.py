@@ -117,6 +117,9 @@ class Map(Mapping[str, T], Generic[T]):
     origins: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __getitem__(self, address: str) -> T:
+        return self._now(address)
+
+    def _now(self, address: str) -> T:
         try:
             value: Any = self.values_at[address]
         except KeyError:
@@ -149,7 +152,7 @@ class Map(Mapping[str, T], Generic[T]):
         mask = self.present(address)
         if mask is False:
             return default
-        value = self[address]
+        value = self._now(address)
         return value if mask is True or default is None else select(mask, value, default)
 
     def rename(self, new: Callable[[str], str]) -> "Map[T]":

@@ -107,11 +107,12 @@ class Equations:
         self._computed = {i: v for i, v in known.items() if v in alone}
         self._returned = {i: reached(v) for i, v in known.items()}
 
-    def unchanged(self, returned: Values | None, replaced: frozenset[str]) -> dict[int, Any]:
+    def unchanged(self, returned: Values | None, replaced: frozenset[str], variables: bool) -> dict[int, Any]:
         """Return the leaves of a value, by their number, that are the same after variables were replaced."""
         if returned is None or returned.structure != self._structure:
             return {}
-        same = (i for i, needs in self._returned.items() if not needs & replaced and returned.varies[i])
+        among = self._returned if variables else self._computed
+        same = (i for i in among if not self._returned[i] & replaced and returned.varies[i])
         return {i: returned.leaves[i] for i in same}
 
     def computing(self, addresses: list[str], kept: Iterable[int] = ()) -> tuple[Domain, Callable[..., Any]]:
@@ -164,13 +165,14 @@ class Tables:
     def __init__(self) -> None:
         self._found: dict[Any, Equations | None] = {}
 
-    def reuse(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
+    def reuse(self, f: Program, c0: Values, e1: Evaluation, variables: bool = False) -> Reuse | None:
         """Return what a target has in common with what is proposed for it; None, if that is nothing.
 
         Args:
             f: the target.
             c0: what it is called with.
             e1: the evaluation of the proposal.
+            variables: whether variables that it returns as they are count as quantities, too.
         """
         origin, before = e1.provenance, e1.log_density
         if origin is None or origin.f != f or origin.c0 is not c0 or not isinstance(f, Primitive):
@@ -188,7 +190,7 @@ class Tables:
         # An address is replaced also by a kernel that observes it; its density does not depend on itself then.
         changed = {a for a, needs in equations.needs.items() if (needs | {a}) & origin.replaced}
         same = Domain({a: True for a in equations.needs if a in before and a not in changed})
-        kept = equations.unchanged(e1.returned, origin.replaced)
+        kept = equations.unchanged(e1.returned, origin.replaced, variables)
         return Reuse(f, before.restrict(same), equations, kept) if same or kept else None
 
 

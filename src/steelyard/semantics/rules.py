@@ -189,7 +189,7 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
         rho2 = at_rest(engine, target(q.q), e1, c0)
     return Evaluation(
         stop_gradient(e1.values),
-        e1.trace if e1.fixed else stop_gradient(e1.trace),
+        stop_gradient(e1.trace),
         rho2,
         stop_gradient(e1.log_weight),
         e1.levels,
