@@ -30,11 +30,15 @@ from steelyard.types import is_traced
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """Where the densities of an evaluation are from: a program at arguments, and the variables replaced since then."""
+    """Where the densities of an evaluation are from: a program at arguments, and the variables replaced since then.
+
+    `variables` tells whether those that the program returns as they are count among the quantities that are kept.
+    """
 
     f: Primitive
     c0: Values
     replaced: frozenset[str] = frozenset()
+    variables: bool = False
 
     def without(self, addresses: Any) -> "Provenance":
         """Return the provenance after variables were replaced."""
@@ -165,14 +169,13 @@ class Tables:
     def __init__(self) -> None:
         self._found: dict[Any, Equations | None] = {}
 
-    def reuse(self, f: Program, c0: Values, e1: Evaluation, variables: bool = False) -> Reuse | None:
+    def reuse(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
         """Return what a target has in common with what is proposed for it; None, if that is nothing.
 
         Args:
             f: the target.
             c0: what it is called with.
             e1: the evaluation of the proposal.
-            variables: whether variables that it returns as they are count as quantities, too.
         """
         origin, before = e1.provenance, e1.log_density
         if origin is None or origin.f != f or origin.c0 is not c0 or not isinstance(f, Primitive):
@@ -190,7 +193,7 @@ class Tables:
         # An address is replaced also by a kernel that observes it; its density does not depend on itself then.
         changed = {a for a, needs in equations.needs.items() if (needs | {a}) & origin.replaced}
         same = Domain({a: True for a in equations.needs if a in before and a not in changed})
-        kept = equations.unchanged(e1.returned, origin.replaced, variables)
+        kept = equations.unchanged(e1.returned, origin.replaced, origin.variables)
         return Reuse(f, before.restrict(same), equations, kept) if same or kept else None
 
 

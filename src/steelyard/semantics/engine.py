@@ -56,13 +56,8 @@ class Engine(Protocol):
         """Run a primitive program for every particle, under substitution."""
         ...
 
-    def reusing(
-        self, p: Program, c0: Values, e1: Evaluation, *, variables: bool = False
-    ) -> AbstractContextManager[Domain]:
-        """Take densities over from e1 when p runs inside, and tell which are the same.
-
-        Also quantities that p returns; and variables that it returns as they are, if asked for.
-        """
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
+        """Take densities over from e1 when p runs inside, and tell which are the same."""
         ...
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:

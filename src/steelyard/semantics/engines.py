@@ -74,8 +74,8 @@ class Vectorized:
         self.objective = objective
 
     @contextmanager
-    def reusing(self, p: Program, c0: Values, e1: Evaluation, *, variables: bool = False) -> Iterator[Domain]:
-        self._reuse = self._tables.reuse(p, c0, e1, variables) if self._incremental else None
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> Iterator[Domain]:
+        self._reuse = self._tables.reuse(p, c0, e1) if self._incremental else None
         yield Domain() if self._reuse is None else dom(self._reuse.known)
         self._reuse = None
 
@@ -189,9 +189,7 @@ class Universal:
         ]
         return together(results)
 
-    def reusing(
-        self, p: Program, c0: Values, e1: Evaluation, *, variables: bool = False
-    ) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -241,9 +239,7 @@ class Single:
         result = run(f, c0.tree, _any_draw, tau0, concrete=True)
         return result._replace(value=Values.shared(result.value))
 
-    def reusing(
-        self, p: Program, c0: Values, e1: Evaluation, *, variables: bool = False
-    ) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:

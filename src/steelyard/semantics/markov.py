@@ -75,7 +75,7 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     conditions.check_proposal(q, fresh, e1.trace, known=engine.sees_all_addresses)
     tau1, rho1, tau = e1.trace, e1.log_density, stop_gradient(fresh.trace)
     new, known = tau1 | tau, e1.provenance and e1.provenance.without(tau)
-    with engine.reusing(p, source, replace(e1, trace=new, provenance=known), variables=True) as same:
+    with engine.reusing(p, source, replace(e1, trace=new, provenance=known)) as same:
         # Of a program that runs here nobody asks for the weight: a product of as many densities as there are.
         e2 = _unweighted(engine, p, c0, new) if isinstance(p, Primitive) else (yield p, c0, new)
     back = yield q.f, e2.values.as_arguments(), tau1
@@ -129,7 +129,7 @@ def _repeated(engine: Engine, q: Metropolis, e1: Evaluation, c0: Values) -> Eval
 
 
 def _provenance(p: Program, c0: Values) -> Provenance | None:
-    return Provenance(p, c0) if isinstance(p, Primitive) else None
+    return Provenance(p, c0, variables=True) if isinstance(p, Primitive) else None
 
 
 def _concluded(

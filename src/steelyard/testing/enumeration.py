@@ -106,9 +106,7 @@ class Enumerating:
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
 
-    def reusing(
-        self, p: Program, c0: Values, e1: Evaluation, *, variables: bool = False
-    ) -> AbstractContextManager[Domain]:
+    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
         return nullcontext(Domain())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
