@@ -204,7 +204,7 @@ class Map(Mapping[str, T], Generic[T]):
     def tree_flatten_with_keys(self) -> tuple[Any, Any]:
         # In order of addresses, so that maps with the same domain have the same structure.
         names, masked = tuple(sorted(self.values_at)), tuple(sorted(self.masks))
-        values = [(jax.tree_util.DictKey(a), self[a]) for a in names]
+        values = [(jax.tree_util.DictKey(a), self._now(a)) for a in names]
         masks = [(jax.tree_util.GetAttrKey(f"present({a})"), self.masks[a]) for a in masked]
         return values + masks, (names, masked, _Unseen(self.origins))
 
