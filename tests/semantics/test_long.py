@@ -1,4 +1,4 @@
-"""Long programs that are written out: what is compiled apart, taken later or kept is the same, and costs no square."""
+"""Long programs that are written out: what is compiled in segments, taken later or kept is the same, and costs no square."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.semantics import engines
+from steelyard.semantics import segments
 
 PARTICLES = 6
 
@@ -58,14 +58,15 @@ def gibbs(length: int) -> Any:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The length of a chain whose updates are long enough."""
-    monkeypatch.setattr(engines, "MANY", 4)
+    """The length of a chain whose updates are long enough to be compiled in segments."""
+    monkeypatch.setattr(segments, "LONG", 8)
+    monkeypatch.setattr(segments, "SEGMENT", 100)
     return 4
 
 
 @pytest.mark.parametrize("program", [steps, gibbs])
-def test_what_is_compiled_apart_is_the_same(few: int, program: Callable[[int], Any]) -> None:
-    """Only compiled programs are, and only those after many others: without `jit` nothing is."""
+def test_what_is_compiled_in_segments_is_the_same(few: int, program: Callable[[int], Any]) -> None:
+    """Only long programs are, and only under `jit`."""
     q, key = program(few), jax.random.key(0)
 
     def run(a: Any, **options: Any) -> Any:

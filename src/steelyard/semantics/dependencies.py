@@ -7,7 +7,7 @@ program is traced once, to equations, of which every propose runs those that it 
 blanket.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from steelyard.language.state import run
 from steelyard.maps import Domain, Map
 from steelyard.output import Encodable, rendered
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.jaxprs import with_inputs, with_outputs
+from steelyard.semantics.jaxprs import Slices
 from steelyard.semantics.values import Values
 from steelyard.types import is_traced
 
@@ -93,12 +93,13 @@ class Equations:
             return dict(result.log_density), (varying, changed)
 
         self._c0 = c0
-        self._closed, (densities, self._others) = jax.make_jaxpr(program, return_shape=True)(values, own)
+        self._closed, (densities, (_, self._changed)) = jax.make_jaxpr(program, return_shape=True)(values, own)
         # Of the value: its structure, and the leaves that particles share, with None for the others.
         self._structure, self._shared, trace = seen[-1]
         self._addresses, self._origins = tuple(trace), trace.origins
         self._variables = tuple(values)
         self._densities = dict(zip(densities, self._closed.jaxpr.outvars, strict=False))
+        self._slices = Slices(self._closed.jaxpr)
         self._owners = [path[0].key for path, _ in jax.tree.leaves_with_path(values)]
         reached = _reach(self._closed.jaxpr, self._owners)
         self.needs = {a: reached(v) for a, v in self._densities.items()}
@@ -119,34 +120,40 @@ class Equations:
         same = (i for i in among if not self._returned[i] & replaced and returned.varies[i])
         return {i: returned.leaves[i] for i in same}
 
-    def computing(self, addresses: list[str], kept: Iterable[int] = ()) -> tuple[Domain, Callable[..., Any]]:
-        """Return the program for one particle, with these densities; and the variables that it has to be given.
+    def computing(self, addresses: list[str], kept: dict[int, Any]) -> tuple[Domain, list[Any], Callable[..., Any]]:
+        """Return the program for one particle, with these densities; and the variables and leaves that it is given.
 
-        It is a function of arguments, number, trace, and the leaves of the value that are not to be computed again.
+        It is a function of arguments, number, trace, and those leaves of the value that are kept and that it needs. Of
+        the value it computes the other ones, and leaves zeros in the place of those that are kept.
         """
-        jaxpr = self._closed.jaxpr
-        wanted = [self._densities[a] for a in addresses] + jaxpr.outvars[len(self._densities) :]
-        known = {self._computed[i]: n for n, i in enumerate(kept) if i in self._computed}
-        equations = with_outputs(with_inputs(jaxpr, list(known)), wanted)
-        used = {v for e in equations.eqns for v in e.invars if not isinstance(v, Literal)}.union(
-            v for v in equations.outvars if not isinstance(v, Literal)
-        )
+        jaxpr, shared = self._closed.jaxpr, self._shared
+        results = jaxpr.outvars[len(self._densities) :]
+        varying = [i for i, x in enumerate(shared) if x is None]
+        changed = results[len(varying) :]
+        fresh = {i: v for i, v in zip(varying, results, strict=False) if i not in kept}
+        known = {self._computed[i]: i for i in kept if i in self._computed}
+        wanted = [self._densities[a] for a in addresses]
+        equations, used = self._slices.computing([*wanted, *fresh.values(), *changed], known)
         needed = Domain({a: True for a, v in zip(self._owners, jaxpr.invars, strict=False) if v in used})
         inputs = [v for a, v in zip(self._owners, jaxpr.invars, strict=False) if a in needed]
-        inputs += equations.invars[len(self._owners) :]
-        function = jaxpr_as_fun(ClosedJaxpr(equations.replace(invars=inputs), self._closed.consts))
+        inputs += jaxpr.invars[len(self._owners) :]
+        given = {i: v for v, i in known.items() if v in used}
+        function = jaxpr_as_fun(ClosedJaxpr(equations.replace(invars=[*inputs, *given.values()]), self._closed.consts))
+        variables = [a for a in self._variables if a in needed]
 
-        def one(args: Any, particle: Any, given: Map[Any], kept: Sequence[Any] = ()) -> tuple[Any, Any]:
+        def one(args: Any, particle: Any, tau: Map[Any], given: list[Any]) -> tuple[Any, Any]:
             own = [x for x, varies in zip(jax.tree.leaves(args), self._c0.varies, strict=True) if varies]
-            inputs = jax.tree.leaves(({a: given[a] for a in self._variables if a in needed}, own))
-            leaves = function(*inputs, *(kept[n] for n in known.values()))
-            densities = dict(zip(addresses, leaves, strict=False))
-            varying, changed = jax.tree.unflatten(jax.tree.structure(self._others), leaves[len(addresses) :])
-            rest = iter(varying)
-            value = [next(rest) if x is None else x for x in self._shared]
-            return jax.tree.unflatten(self._structure, value), (changed, Map(densities))
+            leaves = function(*jax.tree.leaves(({a: tau[a] for a in variables}, own)), *given)
+            densities, rest = leaves[: len(addresses)], leaves[len(addresses) :]
+            new = dict(zip(fresh, rest, strict=False))
+            value = [new.get(i, 0.0) if x is None else x for i, x in enumerate(shared)]
+            values = jax.tree.unflatten(jax.tree.structure(self._changed), rest[len(fresh) :])
+            return jax.tree.unflatten(self._structure, value), (
+                values,
+                Map(dict(zip(addresses, densities, strict=True))),
+            )
 
-        return needed, one
+        return needed, [kept[i] for i in given], one
 
     def trace(self, given: Map[Any], changed: dict[str, Any]) -> Map[Any]:
         """Return the trace of the program, from what it was given and what it made of it."""

@@ -29,9 +29,6 @@ from steelyard.semantics.keys import Levels, Sites
 from steelyard.semantics.values import Values, run_for_each
 from steelyard.types import Distribution, Function, Key, is_traced
 
-# Programs that run after so many others, written out, are compiled one by one: XLA looks at all pairs of operations.
-MANY = 100
-
 
 class _Voice:
     """What is said to the user, each thing once, however often a program is traced."""
@@ -88,20 +85,19 @@ class Vectorized:
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
         draws, particles = self.draws(), jnp.arange(self._particles)
-        apart = is_traced(self.one) and self._levels.count > MANY and jax.default_backend() == "cpu"
         if self._reuse is not None and self._reuse.f == f:
             # Once: a kernel of the target may be the same program.
             (_, known, equations, kept), self._reuse = self._reuse, None
-            needed, one = equations.computing([a for a in equations.needs if a not in known], kept)
-            varying = particles, tau0.restrict(needed), list(kept.values())
-            value, (changed, rho) = run_for_each(one, c0, *varying, chunk=self._chunk, apart=apart)
+            needed, given, one = equations.computing([a for a in equations.needs if a not in known], kept)
+            varying = particles, tau0.restrict(needed), given
+            value, (changed, rho) = run_for_each(one, c0, *varying, chunk=self._chunk)
             return Run(value.with_leaves(kept), equations.trace(tau0, changed), rho | known, None)
 
         def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
             value, *others = run(f, args, draws(particle), given, concrete=False)
             return value, tuple(others)
 
-        value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk, apart=apart)
+        value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
         return Run(value, *others)
 
     def draws(self) -> Callable[[Any], Draw]:

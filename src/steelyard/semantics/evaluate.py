@@ -1,6 +1,6 @@
 """Running programs: `evaluate`, and what can be asked of a program without sampling."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,7 +21,9 @@ from steelyard.output import printable
 from steelyard.semantics.degenerate import Looker, check_weights
 from steelyard.semantics.engines import Single, Universal, Vectorized
 from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.jaxprs import rewritten
 from steelyard.semantics.levels import Objective
+from steelyard.semantics.segments import in_segments, is_long
 from steelyard.semantics.values import Values
 from steelyard.types import Count, EngineName, Scalar, is_traced
 
@@ -103,10 +105,10 @@ def evaluate(
 
         if is_traced(key):
             with _explained(q):
-                return run(key)
+                return _compiled(run, q)(key)
         # A wrong program is found by tracing it, before anything is sampled.
         abstractly(run, q)
-        out = run(key)
+        out = _compiled(run, q)(key)
     check_weights(out, q, lambda seen: run(key, seen))
     return out
 
@@ -206,6 +208,11 @@ def abstractly(run: Any, q: Program) -> Any:
     """Trace `run(key)` without running it."""
     with _explained(q):
         return jax.eval_shape(run, jax.random.key(0))
+
+
+def _compiled(run: Callable[..., Any], q: Program) -> Callable[..., Any]:
+    """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
+    return rewritten(run, as_function=in_segments) if is_long(q) and is_traced(jnp.zeros(())) else run
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Functions as equations that can be rewritten, before they are differentiated and compiled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -53,17 +53,30 @@ def without_gradients(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def with_inputs(jaxpr: Jaxpr, given: list[Any]) -> Jaxpr:
-    """Return the equations with more inputs at the end: these variables, which are given and not computed."""
-    computed = [equation for equation in jaxpr.eqns if not set(equation.outvars) <= {*given}]
-    return jaxpr.replace(eqns=computed, invars=[*jaxpr.invars, *given])
+class Slices:
+    """Equations of which parts are asked for; a part costs as much as it has equations, however long the whole is."""
 
+    def __init__(self, jaxpr: Jaxpr) -> None:
+        self._jaxpr = jaxpr
+        self._source = {v: number for number, equation in enumerate(jaxpr.eqns) for v in equation.outvars}
+        self._effects = [number for number, equation in enumerate(jaxpr.eqns) if equation.effects]
 
-def with_outputs(jaxpr: Jaxpr, outputs: list[Any]) -> Jaxpr:
-    """Return the equations that these outputs need, and no others but those with an effect."""
-    needed, equations = {v for v in outputs if not isinstance(v, Literal)}, []
-    for equation in reversed(jaxpr.eqns):
-        if equation.effects or not needed.isdisjoint(equation.outvars):
-            equations.append(equation)
-            needed.update(v for v in equation.invars if not isinstance(v, Literal))
-    return jaxpr.replace(eqns=equations[::-1], outvars=outputs)
+    def computing(self, outputs: list[Any], given: Collection[Any] = ()) -> tuple[Jaxpr, set[Any]]:
+        """Return the equations that outputs need, where some variables are given; and the inputs that these need.
+
+        Equations with an effect are always needed.
+        """
+        needed, inputs = set(self._effects), set[Any]()
+        waiting = [*outputs, *(v for number in needed for v in self._jaxpr.eqns[number].invars)]
+        while waiting:
+            v = waiting.pop()
+            if isinstance(v, Literal):
+                continue
+            number = None if v in given else self._source.get(v)
+            if number is None:
+                inputs.add(v)
+            elif number not in needed:
+                needed.add(number)
+                waiting += self._jaxpr.eqns[number].invars
+        equations = [self._jaxpr.eqns[number] for number in sorted(needed)]
+        return self._jaxpr.replace(eqns=equations, outvars=outputs), inputs

@@ -18,11 +18,6 @@ class Levels:
         self._count = 0
 
     @property
-    def count(self) -> int:
-        """How many numbers were used in this loop, or outside of all."""
-        return self._count
-
-    @property
     def used(self) -> Any:
         """How many numbers were used."""
         return self._start + self._count

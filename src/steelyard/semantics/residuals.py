@@ -10,9 +10,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 
 from steelyard.language.programs import Scan
+from steelyard.semantics.segments import in_segments
 
 # Arrays of fewer numbers stay in the cache of a processor.
 LARGE = 2**16
@@ -32,12 +33,12 @@ def kept_for_gradients(q: Scan) -> Callable[[ClosedJaxpr], Callable[..., Any]]:
     """Return how a function is made of the equations of a step of a scan."""
     if q.remat and q.length > 1:
         return keeping_nothing
-    return keeping_little if q.unroll < q.length else jaxpr_as_fun
+    return keeping_little if q.unroll < q.length else in_segments
 
 
 def keeping_nothing(step: ClosedJaxpr) -> Callable[..., Any]:
     """Return the function that these equations compute, whose gradient computes everything again."""
-    return jax.checkpoint(jaxpr_as_fun(step), prevent_cse=False)
+    return jax.checkpoint(in_segments(step), prevent_cse=False)
 
 
 def keeping_little(step: ClosedJaxpr) -> Callable[..., Any]:
@@ -50,7 +51,7 @@ def keeping_little(step: ClosedJaxpr) -> Callable[..., Any]:
         >>> jax.grad(lambda x: keeping_little(equations)(x)[0])(jnp.zeros(1000)).shape
         (1000,)
     """
-    function = jaxpr_as_fun(step)
+    function = in_segments(step)
     outputs: list[Any] = [variable.aval for equation in step.jaxpr.eqns for variable in equation.outvars]
     if all(BATCH * math.prod(getattr(array, "shape", ())) < LARGE for array in outputs):
         return function

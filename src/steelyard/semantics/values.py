@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.xla_metadata import set_xla_metadata
 
 from steelyard.maps import select, take
 from steelyard.types import is_traced
@@ -67,8 +66,9 @@ class Values:
         return replace(self, leaves=every)
 
     def with_leaves(self, leaves: Mapping[int, Any]) -> "Values":
-        """Return the values with other leaves at some numbers."""
-        return replace(self, leaves=tuple(leaves.get(i, x) for i, x in enumerate(self.leaves)))
+        """Return the values with other leaves, which differ between particles, at some numbers."""
+        varies = tuple(v or i in leaves for i, v in enumerate(self.varies))
+        return replace(self, leaves=tuple(leaves.get(i, x) for i, x in enumerate(self.leaves)), varies=varies)
 
     def varying_like(self, other: "Values", particles: int) -> "Values":
         """Return the values with a particle axis in every array that has one in the other."""
@@ -132,13 +132,11 @@ def run_for_each(
     arguments: Values,
     *varying: Any,
     chunk: int | None = None,
-    apart: bool = False,
 ) -> tuple[Values, Any]:
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
     Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
     particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
-    What runs `apart` is compiled on its own: XLA does not look for what it has in common with what is around it.
     """
     shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
     known: dict[str, Any] = {}
@@ -153,12 +151,7 @@ def run_for_each(
         return [x for x, v in zip(results, varies, strict=True) if v], rest
 
     if chunk is None:
-        every = jax.vmap(one)
-        if apart:
-            with set_xla_metadata(inlineable="false"):
-                results, rest = jax.jit(every)(arguments.varying(), *varying)
-        else:
-            results, rest = every(arguments.varying(), *varying)
+        results, rest = jax.vmap(one)(arguments.varying(), *varying)
     else:
         batches = jax.checkpoint(lambda xs: one(*xs))
         results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)

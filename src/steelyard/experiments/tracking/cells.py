@@ -23,7 +23,7 @@ from steelyard.experiments.tracking.rows import COLUMNS, Row
 from steelyard.experiments.tracking.shapes import images
 from steelyard.experiments.tracking.videos import CANVAS, Videos, simulate
 
-TEST = 2_000_000
+TEST = 3_000_000
 
 
 @dataclass(frozen=True)
