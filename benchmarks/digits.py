@@ -16,8 +16,9 @@ import optax
 
 import steelyard as sy
 from benchmarks.measure import Row, compare, gradient_step
-from steelyard.experiments.tracking.model import STEP, OneByOne, Pixels, render, sampler
+from steelyard.experiments.tracking.model import STEP, OneByOne, sampler
 from steelyard.experiments.tracking.networks import WHAT, Networks
+from steelyard.experiments.tracking.pixels import Shown
 from steelyard.experiments.tracking.rendering import crop
 from steelyard.experiments.tracking.shapes import mean_image
 from steelyard.experiments.tracking.videos import simulate
@@ -61,7 +62,7 @@ def by_coix(networks: Networks, frames: Any, key: Any) -> Any:
         before, scale, scene = jnp.zeros((OBJECTS, 2)), 1.0, {"images": images}
         for t, frame in enumerate(frames):
             z = numpyro.sample(f"where {t}", dist.Normal(before, scale).to_event(2))
-            seen = jax.vmap(lambda i, z: Pixels(render(i, z, CANVAS)).log_prob(frame))(images, z)  # noqa: B023
+            seen = jax.vmap(lambda i, z: Shown(i, z, CANVAS).log_prob(frame))(images, z)  # noqa: B023
             numpyro.factor(f"frame {t}", seen)
             before, scale, scene[f"where {t}"] = z, STEP, z
         return (scene,)

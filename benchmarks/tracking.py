@@ -15,8 +15,9 @@ import optax
 
 import steelyard as sy
 from benchmarks.measure import Row, compare, gradient_step
-from steelyard.experiments.tracking.model import STEP, Pixels, fits, render, sampler
+from steelyard.experiments.tracking.model import STEP, fits, sampler
 from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.pixels import Shown
 from steelyard.experiments.tracking.rendering import crop, place
 from steelyard.experiments.tracking.shapes import mean_image
 from steelyard.experiments.tracking.videos import simulate
@@ -33,7 +34,7 @@ def by_hand(networks: Networks, frames: Any, key: Any, particles: int, sweeps: i
     k1, k2, k3 = jax.random.split(key, 3)
 
     def likelihood(images: Any, z: Any, frame: Any) -> Any:
-        return jax.vmap(lambda i, z: Pixels(render(i, z, canvas)).log_prob(frame))(images, z)
+        return jax.vmap(lambda i, z: Shown(i, z, canvas).log_prob(frame))(images, z)
 
     def transition(where: Any, t: int) -> Any:
         before, scale = (where[:, t - 1], STEP) if t else (0.0, 1.0)

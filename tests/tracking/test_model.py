@@ -9,8 +9,9 @@ import pytest
 
 import steelyard as sy
 from steelyard.experiments.tracking import model as tracking
-from steelyard.experiments.tracking.model import LEAST, OneByOne, Pixels, fits, generative, initial, kernels, render
+from steelyard.experiments.tracking.model import OneByOne, fits, generative, initial, kernels
 from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.pixels import LEAST, Shown, log_likelihood, render
 from steelyard.experiments.tracking.rendering import correlate, place
 from steelyard.experiments.tracking.shapes import images, mean_image
 from steelyard.experiments.tracking.videos import simulate
@@ -29,11 +30,47 @@ def frames() -> Any:
 
 
 def test_a_wrong_pixel_costs_what_the_table_says() -> None:
-    black = jnp.zeros((CANVAS, CANVAS))
-    white = black.at[3, 4].set(1.0)
-    np.testing.assert_allclose(Pixels(black).log_prob(white), np.log(LEAST), rtol=1e-3)
-    grey = Pixels(white * 0.3).log_prob(white * 0.6)
-    np.testing.assert_allclose(grey, 0.6 * np.log(0.3) + 0.4 * np.log(0.7), atol=1e-3)
+    np.testing.assert_allclose(log_likelihood(0.0, 1.0), np.log(LEAST), rtol=1e-3)
+    np.testing.assert_allclose(log_likelihood(0.3, 0.6), 0.6 * np.log(0.3) + 0.4 * np.log(0.7), rtol=1e-5)
+
+
+# Apart, on top of each other to the last digit, overlapping, at whole pixels, at the edges, and beyond them.
+PLACES = {
+    "apart": [[-0.9, -0.8], [0.7, 0.9], [0.8, -0.6]],
+    "the same": [[0.13, 0.2], [0.13, 0.2], [0.13, 0.2]],
+    "overlapping": [[0.1, 0.2], [0.3, 0.1], [0.0, -0.1]],
+    "whole pixels": [[10 / 34 - 1, 30 / 34 - 1], [11 / 34 - 1, 12 / 34 - 1], [39 / 34 - 1, 30 / 34 - 1]],
+    "at the edges": [[-1.0, 1.0], [1.0, 1.0], [-1.0, -1.0]],
+    "beyond the edges": [[-1.3, 1.4], [1.84, -2.5], [50.0, -1e30]],
+}
+
+
+@pytest.mark.parametrize("where", PLACES.values(), ids=PLACES)
+def test_likelihood_by_windows_is_that_of_the_whole_frame(where: list[Any]) -> None:
+    """Values and gradients, in objects and positions; the frame shows something else, also where no object is."""
+    frame = jnp.clip(jax.random.uniform(jax.random.key(0), (96, 96)) - 0.3, 0.0, 1.0)
+    objects, positions = jnp.asarray(images()[[2, 5, 7]]) * 0.7 + 0.01, jnp.asarray(where)
+
+    def direct(objects: Any, positions: Any) -> Any:
+        return log_likelihood(render(objects, positions, 96), frame).sum()
+
+    def by_windows(objects: Any, positions: Any) -> Any:
+        return Shown(objects, positions, 96).log_prob(frame)
+
+    # At a whole pixel the slope from the left is another than that from the right.
+    wanted = 0 if np.isclose((np.asarray(where) + 1) * 34 % 1, 0).any() else (0, 1)
+    np.testing.assert_allclose(by_windows(objects, positions), direct(objects, positions), rtol=1e-6)
+    for found, exact in zip(
+        jax.tree.leaves(jax.grad(by_windows, wanted)(objects, positions)),
+        jax.tree.leaves(jax.grad(direct, wanted)(objects, positions)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(found, exact, rtol=1e-3, atol=1e-4 * float(abs(exact).max() + 1))
+
+
+def test_a_position_that_is_no_number_has_no_likelihood() -> None:
+    d = Shown(jnp.asarray(images()[:2]), jnp.array([[0.1, jnp.nan], [0.2, 0.3]]), 96)
+    assert jnp.isnan(d.log_prob(jnp.zeros((96, 96))))
 
 
 def test_density_of_the_model(networks: Networks, frames: Any) -> None:
@@ -46,7 +83,7 @@ def test_density_of_the_model(networks: Networks, frames: Any) -> None:
         jax.scipy.stats.norm.logpdf(x, m, s).sum()
         for x, m, s in [(what, 0, 1), (where[0], 0, 1), (where[1], where[0], 0.2)]
     )
-    likelihood = sum(Pixels(render(objects, z, CANVAS)).log_prob(x) for z, x in zip(where, frames, strict=True))
+    likelihood = sum(log_likelihood(render(objects, z, CANVAS), x).sum() for z, x in zip(where, frames, strict=True))
     np.testing.assert_allclose(found, prior + likelihood, rtol=1e-4)
 
 

@@ -17,8 +17,9 @@ from jaxtyping import Float
 import steelyard as sy
 from steelyard.experiments.folders import write
 from steelyard.experiments.tracking.evaluation import Explained, explained, tracked
-from steelyard.experiments.tracking.model import STEP, Pixels, render
+from steelyard.experiments.tracking.model import STEP
 from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.pixels import Shown
 from steelyard.experiments.tracking.rows import COLUMNS, Row
 from steelyard.experiments.tracking.shapes import images
 from steelyard.experiments.tracking.videos import CANVAS, Videos, simulate
@@ -180,7 +181,7 @@ def ceiling(objects: int, length: int, count: int) -> float:
     shapes = jnp.asarray(images())[videos.shapes]
 
     def one(shapes: Any, positions: Any, frames: Any) -> Any:
-        seen = sum(Pixels(render(shapes, z, CANVAS)).log_prob(x) for z, x in zip(positions, frames, strict=True))
+        seen = sum(Shown(shapes, z, CANVAS).log_prob(x) for z, x in zip(positions, frames, strict=True))
         first = dist.Normal(0.0, 1.0).log_prob(positions[0]).sum()
         return seen + first + dist.Normal(positions[:-1], STEP).log_prob(positions[1:]).sum()
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 import steelyard as sy
-from steelyard.experiments.tracking.model import render
+from steelyard.experiments.tracking.pixels import render
 from steelyard.experiments.tracking.shapes import PATCH, images
 from steelyard.experiments.tracking.videos import Videos
 

@@ -14,13 +14,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import steelyard as sy
 from steelyard.experiments.tracking.networks import WHAT, Networks
+from steelyard.experiments.tracking.pixels import Shown
 from steelyard.experiments.tracking.rendering import correlate, crop, energy, place
 from steelyard.experiments.tracking.shapes import mean_image
 
 # How far an object moves between frames, as far as the model knows.
 STEP = 0.2
-# Probabilities are at least this, and at most one minus it: a wrong pixel costs 15.9 nats.
-LEAST = 1.2e-7
 # Where an object is looked for: within so much of where it was in the frame before; anywhere else costs so many pixels.
 REACH, ELSEWHERE = 0.1, 30.0
 # How much a bright pixel under an object counts against it, which it does not explain.
@@ -39,26 +38,6 @@ class Scene(NamedTuple):
     where: tuple[Float[Array, "D 2"], ...]
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Pixels:
-    """Independent Bernoulli variables that are observed as grey values, as in variational autoencoders of images."""
-
-    probabilities: Float[Array, "canvas canvas"]
-
-    def sample(self, key: PRNGKeyArray) -> Float[Array, "canvas canvas"]:
-        return jax.random.bernoulli(key, self.probabilities).astype(float)
-
-    def log_prob(self, value: Float[Array, "canvas canvas"]) -> Float[Array, ""]:
-        p = jnp.clip(self.probabilities, LEAST, 1 - LEAST)
-        return jnp.sum(value * jnp.log(p) + (1 - value) * jnp.log1p(-p))
-
-
-def render(objects: Objects, where: Float[Array, "D 2"], canvas: int) -> Float[Array, "canvas canvas"]:
-    """Return a frame with the objects at their positions, grey values clipped to [0, 1]."""
-    return jnp.clip(jax.vmap(lambda o, z: place(o, z, canvas))(objects, where).sum(axis=0), 0.0, 1.0)
-
-
 def generative(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], Scene]:
     """p(x, z_what, z_where): the target."""
 
@@ -68,7 +47,7 @@ def generative(networks: Networks, frames: Frames, objects: int) -> Callable[[sy
         before, scale, where = jnp.zeros((objects, 2)), 1.0, []
         for t, frame in enumerate(frames):
             z = s.sample(f"where {t}", dist.Normal(before, scale).to_event(2))
-            s.observe(f"frame {t}", Pixels(render(images, z, frame.shape[-1])), frame)
+            s.observe(f"frame {t}", Shown(images, z, frame.shape[-1]), frame)
             before, scale = z, STEP
             where.append(z)
         return Scene(images, tuple(where))

@@ -1,13 +1,17 @@
 """Placing a patch on a canvas and cutting it out again, by bilinear interpolation; and where a patch might be.
 
-A translation is separable: two small matrices of interpolation weights, and no gathers. Positions are in [-1, 1]^2,
-where -1 and 1 put the patch at the edges of the canvas.
+Placing is separable: two small matrices of interpolation weights. Positions are in [-1, 1]^2, where -1 and 1 put the
+patch at the edges of the canvas.
 """
 
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from steelyard.experiments.tracking.shapes import PATCH
+
+# How many pixels a patch covers in each direction, where it is not at a whole pixel.
+WINDOW = PATCH + 1
 
 
 def weights(position: Float[Array, ""], canvas: int) -> Float[Array, "canvas patch"]:
@@ -27,9 +31,29 @@ def place(
 
 def crop(frame: Float[Array, "canvas canvas"], position: Float[Array, "2"]) -> Float[Array, "patch patch"]:
     """Return what is at a position."""
-    canvas = frame.shape[-1]
-    across, down = weights(position[0], canvas), weights(position[1], canvas)
-    return down.T @ frame @ across
+    whole, (across, down) = split(position, frame.shape[-1])
+    seen = window(jnp.pad(frame, WINDOW), whole)
+    seen = (1 - across) * seen[:, :-1] + across * seen[:, 1:]
+    return (1 - down) * seen[:-1] + down * seen[1:]
+
+
+def split(position: Float[Array, "*d 2"], canvas: int) -> tuple[Int[Array, "*d 2"], Float[Array, "*d 2"]]:
+    """Return a position in whole pixels, and the fractions that are left; beyond the edges it is just beyond them."""
+    offset = jnp.clip((position + 1) / 2 * (canvas - PATCH), -WINDOW, canvas)
+    whole = jnp.floor(jax.lax.stop_gradient(offset))
+    return whole.astype(int), offset - whole
+
+
+def shifted(patch: Float[Array, "patch patch"], fraction: Float[Array, "2"]) -> Float[Array, "window window"]:
+    """Return the pixels that a patch covers when it is moved by fractions of a pixel."""
+    across, down = fraction
+    wide = (1 - across) * jnp.pad(patch, ((0, 0), (0, 1))) + across * jnp.pad(patch, ((0, 0), (1, 0)))
+    return (1 - down) * jnp.pad(wide, ((0, 1), (0, 0))) + down * jnp.pad(wide, ((1, 0), (0, 0)))
+
+
+def window(padded: Float[Array, "n n"], whole: Int[Array, "2"]) -> Float[Array, "window window"]:
+    """Return what a patch at a position in whole pixels covers of an image that has a margin of a window's width."""
+    return jax.lax.dynamic_slice(padded, (whole[1] + WINDOW, whole[0] + WINDOW), (WINDOW, WINDOW))
 
 
 def correlate(
