@@ -98,6 +98,8 @@ def test_orders_are_paired_by_video() -> None:
     }
     line = table.orders(results)[0]
     assert (line["gain"], line["error"]) == (1.5, 0.5)
+    assert table.gains(results, 3, 10) == "Gains, video by video: RWS 4 x 1 to APG 2 x 2: +2 ± 0."
+    assert table.gains(results, 4, 10) == ""
 
 
 @pytest.mark.parametrize(("methods", "columns"), [("SVI", None), (None, "3"), (None, "3x0"), (None, "axb"), ("", None)])

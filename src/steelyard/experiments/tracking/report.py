@@ -36,6 +36,7 @@ def save(
     for objects, length in table.columns(results):
         part = _table(results, objects, length)
         sections += [f"<h2>D = {objects}, T = {length}</h2>", f'<div class="wide">{part}</div>']
+        sections += [f"<p>{escape(table.gains(results, objects, length))}</p>"]
     sections += [
         f"<p>{escape(table.CAPTION)}</p>",
         *(picture(name, CAPTIONS[name], path) for name, path in pictures.items()),

@@ -78,6 +78,13 @@ def orders(results: Mapping[Cell, list[Measured]]) -> list[dict[str, object]]:
     return lines
 
 
+def gains(results: Mapping[Cell, list[Measured]], objects: int, length: int) -> str:
+    """Tell how much each row gains over the one before it, video by video; empty, where there is but one."""
+    lines = [x for x in orders(results) if (x["objects"], x["length"], x["quantity"]) == (objects, length, "log_joint")]
+    each = (f"{x['from']} to {x['to']}: {x['gain']:+.0f} ± {x['error']:.0f}" for x in lines)
+    return "Gains, video by video: " + "; ".join(each) + "." if lines else ""
+
+
 def save(results: Mapping[Cell, list[Measured]], about: Mapping[str, object], out: Path) -> Path:
     """Write the numbers as JSON."""
     rows = [

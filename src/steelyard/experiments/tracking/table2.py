@@ -77,6 +77,7 @@ def run(plan: Plan, trained: Path | None, out: Path, console: Console, command: 
             results[cell] = _filled(cell, networks[row.networks], plan.videos, out / "cells", console)
     for objects, length in plan.columns:
         console.print(table.printed(results, objects, length))
+        console.print(table.gains(results, objects, length), highlight=False)
     console.print(table.CAPTION, highlight=False)
     console.print(f"The true shapes and positions would give {ceilings(plan)}.", highlight=False)
     pictures = figures.save_all(networks, results, out)
