@@ -18,6 +18,8 @@ from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.shapes import PATCH
 from steelyard.experiments.tracking.videos import Videos
 
+# Of a longer video so many frames are drawn, as far from each other as they can be.
+MOST_FRAMES = 12
 COLOURS = ("tab:red", "tab:green", "tab:blue", "tab:orange", "tab:purple", "tab:cyan", "tab:pink", "tab:olive")
 
 
@@ -85,16 +87,17 @@ def save_sweeps(results: Mapping[Cell, list[Measured]], path: Path) -> Path:
 
 def save_reconstruction(videos: Videos, found: Explained, path: Path, rows: int = 2) -> Path:
     """Draw some videos, with the positions that were found, above how they are explained: the paper's Figure 4."""
-    rows, length = min(rows, len(videos.frames)), videos.frames.shape[1]
-    canvas = videos.frames.shape[-1]
-    figure = Figure(figsize=(1.1 * length, 2.3 * rows), layout="constrained")
-    axes = figure.subplots(2 * rows, length, squeeze=False)
+    rows, (length, canvas) = min(rows, len(videos.frames)), videos.frames.shape[1:3]
+    times = np.unique(np.linspace(0, length - 1, min(length, MOST_FRAMES)).round().astype(int))
+    figure = Figure(figsize=(1.1 * len(times), 2.3 * rows), layout="constrained")
+    axes = figure.subplots(2 * rows, len(times), squeeze=False)
     for row in range(rows):
         one: Any = jax.tree.map(lambda x: x[row], found)  # noqa: B023
         explained = reconstruction(one, canvas)
-        for t in range(length):
-            _frame(axes[2 * row, t], videos.frames[row, t], np.asarray(one.where[t]))
-            _frame(axes[2 * row + 1, t], explained[t])
+        for column, t in enumerate(times):
+            _frame(axes[2 * row, column], videos.frames[row, t], np.asarray(one.where[t]))
+            _frame(axes[2 * row + 1, column], explained[t])
+            axes[0, column].set_title(f"{t + 1}", fontsize="small")
         axes[2 * row, 0].set_ylabel("video")
         axes[2 * row + 1, 0].set_ylabel("explained")
     return write(path, _png(figure))

@@ -14,7 +14,6 @@ CAPTIONS = {
     "tracked": "A video, tracked",
     "figure4": "Inferred positions and reconstructions (the paper's Figure 4)",
     "sweeps": "Sweeps in place of particles, at equal budgets",
-    "far": "More objects and frames than in training",
 }
 
 
