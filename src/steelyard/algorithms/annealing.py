@@ -13,7 +13,7 @@ from steelyard import objectives
 from steelyard.errors import ArgumentError
 from steelyard.language.combinators import extend, move, propose, resample, scan
 from steelyard.language.programs import Program, Programmable, program
-from steelyard.language.variants import detach, prev, stick_the_landing
+from steelyard.language.variants import detach, prev
 from steelyard.semantics.levels import Objective
 from steelyard.types import Count
 
@@ -105,7 +105,8 @@ def nvi(
 
     Forward and reverse kernels learn, and so do the densities of the path. The last level is not resampled. With
     `reverse_kl` and `avo` the forward kernels are wrapped in `stick_the_landing`: what that leaves out is noise with
-    mean zero. With `forward_kl` they are detached: that objective holds values fixed.
+    mean zero. With `forward_kl` they are detached: that objective holds values fixed. An objective of your own says
+    what it needs with `objectives.kernels_learn_by`.
 
     Args:
         path: the initial proposal, and the target programs; or a function that makes each of them.
@@ -135,11 +136,7 @@ def nvi(
         [(5,), (5,)]
     """
 
-    def learning(kernel: Programmable) -> Programmable:
-        if objective is objectives.forward_kl:
-            return detach(kernel)
-        pathwise = objective is objectives.reverse_kl or objective is objectives.avo
-        return stick_the_landing(kernel) if pathwise else kernel
+    learning = getattr(objective, "kernels_learn_by", program)
 
     def level(q: Program, p: Programmable, forward: Programmable, reverse: Programmable) -> Program:
         before = resample(q, **options) if resampling else q

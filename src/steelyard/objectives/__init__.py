@@ -7,6 +7,7 @@ from steelyard.objectives.bounds import vimco as vimco
 from steelyard.objectives.divergences import avo as avo
 from steelyard.objectives.divergences import forward_kl as forward_kl
 from steelyard.objectives.divergences import reverse_kl as reverse_kl
+from steelyard.objectives.estimators import kernels_learn_by as kernels_learn_by
 from steelyard.objectives.wake_sleep import apg as apg
 from steelyard.objectives.wake_sleep import rws as rws
 from steelyard.objectives.wake_sleep import wake_phi as wake_phi

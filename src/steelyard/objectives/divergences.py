@@ -12,10 +12,12 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from steelyard.language.variants import detach, stick_the_landing
 from steelyard.objectives.estimators import (
     beyond_others,
     incoming,
     kernel_score,
+    kernels_learn_by,
     log_joint,
     normalized,
     observes,
@@ -28,6 +30,7 @@ from steelyard.particles.weights import log_increment, mean, relative
 from steelyard.semantics.levels import Level
 
 
+@kernels_learn_by(stick_the_landing)
 def reverse_kl(level: Level) -> Float[Array, ""]:
     """The divergence KL(check || hat) of a level.
 
@@ -77,6 +80,7 @@ def reverse_kl(level: Level) -> Float[Array, ""]:
     return with_gradient_of(average + log_increment(level.log_w, log_v), surrogate)
 
 
+@kernels_learn_by(detach)
 def forward_kl(level: Level) -> Float[Array, ""]:
     """The divergence KL(hat || check) of a level.
 
@@ -118,6 +122,7 @@ def forward_kl(level: Level) -> Float[Array, ""]:
     return with_gradient_of(average - log_increment(level.log_w, log_v), surrogate)
 
 
+@kernels_learn_by(stick_the_landing)
 def avo(level: Level) -> Float[Array, ""]:
     """The annealed variational objective of a level.
 

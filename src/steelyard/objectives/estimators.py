@@ -10,7 +10,31 @@ from jax.lax import stop_gradient
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles.weights import normalize, relative, total
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.levels import Level, total_score
+from steelyard.semantics.levels import Level, Objective, total_score
+
+
+def kernels_learn_by(transformation: Callable[[Any], Any]) -> Callable[[Objective], Objective]:
+    """Say how forward kernels learn with an objective: by a transformation of programs, which `algorithms.nvi` applies.
+
+    Args:
+        transformation: `detach` for an objective that holds values fixed, `stick_the_landing` for a pathwise one.
+
+    Returns:
+        A decorator of objectives. Without it, kernels are left as they are.
+
+    Example:
+        >>> import jax, steelyard as sy
+        >>> @sy.objectives.kernels_learn_by(sy.stick_the_landing)
+        ... def loss(level): return -level.log_v.mean()
+        >>> loss.kernels_learn_by is sy.stick_the_landing
+        True
+    """
+
+    def mark(objective: Any) -> Any:
+        objective.kernels_learn_by = transformation
+        return objective
+
+    return mark
 
 
 def with_gradient_of(value: Any, surrogate: Any) -> Any:
