@@ -47,6 +47,17 @@ def steps(length: int) -> Any:
     return q
 
 
+def once(length: int) -> Any:
+    """The same sweep as a scan of one step, which is written out."""
+
+    def sweep(q: Any, _: Any) -> Any:
+        for t in range(length):
+            q = sy.metropolis(update(t), q)
+        return q
+
+    return sy.scan(sweep, sy.propose(chain(length), chain(length)), jnp.arange(1))
+
+
 def gibbs(length: int) -> Any:
     """Updates by propose and resample: most variables are taken from ancestors many times before anybody looks."""
     q: Any = sy.propose(chain(length), chain(length))
@@ -60,11 +71,12 @@ def gibbs(length: int) -> Any:
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """The length of a chain whose updates are long enough to be compiled in segments."""
     monkeypatch.setattr(segments, "LONG", 8)
+    monkeypatch.setattr(segments, "MANY", 200)
     monkeypatch.setattr(segments, "SEGMENT", 100)
     return 4
 
 
-@pytest.mark.parametrize("program", [steps, gibbs])
+@pytest.mark.parametrize("program", [steps, once, gibbs])
 def test_what_is_compiled_in_segments_is_the_same(few: int, program: Callable[[int], Any]) -> None:
     """Only long programs are, and only under `jit`."""
     q, key = program(few), jax.random.key(0)

@@ -5,7 +5,7 @@ machine has memory for. Cut into segments that are compiled one by one, it needs
 length.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -13,17 +13,25 @@ import jax
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 
-from steelyard.language.programs import Program, subprograms
+from steelyard.language.programs import Carried, Program, Scan, subprograms
 
-# How many equations are compiled together.
-SEGMENT = 4000
+# So many equations are compiled in segments, of at most so many.
+MANY, SEGMENT = 30_000, 10_000
 # A program that is made of so many programs may have more equations than that.
 LONG = 200
 
 
 def is_long(q: Program) -> bool:
     """Tell whether a program is made of many others, written out."""
-    return next(islice(subprograms(q), LONG, None), None) is not None
+    return next(islice(_written_out(q), LONG, None), None) is not None
+
+
+def _written_out(q: Program) -> Iterator[Program]:
+    """Yield the programs that q is made of; of a scan of one step, also those of the step."""
+    for part in subprograms(q):
+        yield part
+        if isinstance(part, Scan) and part.length == 1:
+            yield from subprograms(part.build(Carried(), 0))
 
 
 def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
@@ -36,7 +44,7 @@ def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
         [Array(0., dtype=float32, weak_type=True)]
     """
     jaxpr = closed.jaxpr
-    if len(jaxpr.eqns) < 2 * SEGMENT or jaxpr.effects or jax.default_backend() != "cpu":
+    if len(jaxpr.eqns) < MANY or jaxpr.effects or jax.default_backend() != "cpu":
         return jaxpr_as_fun(closed)
     segments = _cut(jaxpr)
 
