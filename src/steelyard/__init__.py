@@ -47,4 +47,7 @@ from steelyard.semantics.evaluation import LevelSummary as LevelSummary
 from steelyard.semantics.levels import Level as Level
 from steelyard.training.history import History as History
 from steelyard.training.history import TrainResult as TrainResult
+from steelyard.training.step import Learner as Learner
+from steelyard.training.step import Trainer as Trainer
+from steelyard.training.step import trainer as trainer
 from steelyard.training.train import train as train

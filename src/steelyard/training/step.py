@@ -8,45 +8,105 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
+from steelyard.arguments import check_count, check_objective
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
 from steelyard.particles.randomness import keys_of_rows
 from steelyard.semantics.evaluate import evaluate
 from steelyard.semantics.levels import Objective
 from steelyard.training.history import History
+from steelyard.training.parameters import partition
+from steelyard.types import Count
 
 
 class Learner(NamedTuple):
-    """All that a step changes."""
+    """All that a step of training changes.
+
+    Attributes:
+        parameters: the arrays of the models that learn.
+        optimizer: the state of the optimizer.
+        step: how many steps were made, skipped ones included.
+
+    Example:
+        >>> import steelyard as sy
+        >>> sy.Learner._fields
+        ('parameters', 'optimizer', 'step')
+    """
 
     parameters: Any
     optimizer: Any
     step: Int[Array, ""]
 
-    @classmethod
-    def start(cls, parameters: Any, optimizer: optax.GradientTransformation) -> "Learner":
-        """Return what there is before the first step."""
-        learner = cls(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
+
+class Trainer(NamedTuple):
+    """Training as pure functions, for loops of your own.
+
+    Attributes:
+        init: `init() -> Learner`, what there is before the first step.
+        step: `step(learner, key, data=None) -> (Learner, History)`, one step and what happened in it. Its randomness
+            comes from the key and from its number: the same key serves all steps.
+        models: `models(learner)`, the models with the parameters that were learned.
+
+    Example:
+        >>> import steelyard as sy
+        >>> sy.Trainer._fields
+        ('init', 'step', 'models')
+    """
+
+    init: Callable[[], Learner]
+    step: Callable[..., tuple[Learner, History]]
+    models: Callable[[Learner], Any]
+
+
+def trainer(
+    program: Callable[..., Programmable],
+    models: PyTree,
+    *,
+    optimizer: optax.GradientTransformation,
+    particles: Count,
+    objective: Objective | None = None,
+    batch_size: Count | None = None,
+) -> Trainer:
+    """Return training as pure functions of arrays: for loops, schedules and devices of your own.
+
+    `train` is a loop around them. A step whose loss, gradient or update is not finite changes nothing but its number.
+
+    Args:
+        program: `program(models, *datum) -> q`, as for `train`.
+        models: any pytree, as for `train`.
+        optimizer: an optimiser of optax.
+        particles: how many particles for each datum.
+        objective: what every propose that has no objective of its own contributes to the loss.
+        batch_size: how many data in a step, drawn with replacement from those that it is called with; all of them, if
+            None.
+
+    Returns:
+        The functions `init`, `step` and `models`; `jit` and `vmap` them as you like.
+
+    Raises:
+        ArgumentError: an argument does not make sense; or nothing contributes to the loss.
+
+    Example:
+        >>> import jax, optax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s): s.sample("z", dist.Normal(3.0, 1.0))
+        >>> program = lambda m: sy.algorithms.svi(model, lambda s: s.sample("z", dist.Normal(m, 1.0)))
+        >>> trainer = sy.trainer(program, 0.0, optimizer=optax.adam(0.1), particles=10)
+        >>> learner, step = trainer.init(), jax.jit(trainer.step)
+        >>> for _ in range(100): learner, now = step(learner, jax.random.key(0))
+        >>> bool(abs(trainer.models(learner) - 3.0) < 0.3), bool(now.skipped)
+        (True, False)
+    """
+    particles = check_count(particles, "trainer")
+    batch_size = None if batch_size is None else check_count(batch_size, "trainer", "batch_size")
+    check_objective(objective, "trainer")
+    parameters, static = partition(models)
+
+    def init() -> Learner:
+        learner = Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
         # Arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice.
         return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), learner)
-
-
-Step = Callable[[Learner, Any], tuple[Learner, History]]
-
-
-def gradient_step(
-    program: Callable[..., Programmable],
-    static: Any,
-    optimizer: optax.GradientTransformation,
-    objective: Objective | None,
-    *,
-    key: PRNGKeyArray,
-    particles: int,
-    batch_size: int | None,
-) -> Step:
-    """Return the function that makes one step; `static` is what does not learn of the models."""
 
     def batch_loss(parameters: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, Any]]:
         trained = eqx.combine(parameters, static)
@@ -68,7 +128,7 @@ def gradient_step(
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
-    def step(learner: Learner, data: Any) -> tuple[Learner, History]:
+    def step(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None) -> tuple[Learner, History]:
         gradient = jax.value_and_grad(batch_loss, has_aux=True)
         (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step), data)
         norm = optax.tree.norm(gradients)
@@ -79,7 +139,7 @@ def gradient_step(
         parameters, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), updated, unchanged)
         return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
 
-    return step
+    return Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static))
 
 
 def rows_of(data: Any) -> int | None:

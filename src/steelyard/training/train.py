@@ -7,7 +7,6 @@ from dataclasses import fields
 from os import PathLike
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,9 +20,8 @@ from steelyard.semantics.levels import Objective
 from steelyard.training.checkpoints import Checkpoints
 from steelyard.training.history import History, TrainResult
 from steelyard.training.identity import identity
-from steelyard.training.parameters import partition
 from steelyard.training.progress import reporter
-from steelyard.training.step import Learner, gradient_step, rows_of
+from steelyard.training.step import Learner, rows_of, trainer
 from steelyard.types import Count
 
 MOST_STEPS_AT_ONCE = 10_000
@@ -98,29 +96,30 @@ def train(
     check_objective(objective, "train")
     _check_data(data, batch_size)
     data = jax.tree.map(jnp.asarray, data)
-    parameters, static = partition(models)
-    step = gradient_step(program, static, optimizer, objective, key=key, particles=particles, batch_size=batch_size)
+    init, step, trained = trainer(
+        program, models, optimizer=optimizer, particles=particles, objective=objective, batch_size=batch_size
+    )
 
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
     # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
     @jax.jit
     def run(learner: Learner, data: Any, count: Int[Array, ""]) -> tuple[Learner, Array]:
         def body(i: Any, carry: tuple[Learner, Array]) -> tuple[Learner, Array]:
-            learner, now = step(carry[0], data)
+            learner, now = step(carry[0], key, data)
             return learner, carry[1].at[i].set(jnp.stack(jax.tree.leaves(now)))
 
         capacity = min(steps, MOST_STEPS_AT_ONCE)
         return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
 
-    learner = Learner.start(parameters, optimizer)
+    learner = init()
     # A wrong program is found at once.
-    equations = jax.make_jaxpr(step)(learner, data)
+    equations = jax.make_jaxpr(step)(learner, key, data)
     # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
     so_far = learner, History.empty(0)
 
     def result(interrupted: bool) -> TrainResult:
         learner, history = so_far
-        return TrainResult(eqx.combine(learner.parameters, static), history, interrupted)
+        return TrainResult(trained(learner), history, interrupted)
 
     with ExitStack() as stack:
         store = None
@@ -128,7 +127,7 @@ def train(
             who = identity(
                 equations,
                 learner,
-                eqx.combine(parameters, static),
+                trained(learner),
                 data,
                 key=key,
                 particles=particles,

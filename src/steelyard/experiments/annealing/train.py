@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +19,6 @@ from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 
 WINDOW, AHEAD = 100, 4
-ADAM = optax.scale_by_adam()
 # For what runs once: a compiler that takes its time would take ten times longer than the program.
 HASTE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -49,12 +47,10 @@ class Pace(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A seed on its way: the parameters, the optimizer's state, the key, and the number of steps so far."""
+    """A seed on its way: what it has learned so far, and its key."""
 
-    sampler: Sampler
-    state: Any
+    learner: sy.Learner
     key: PRNGKeyArray
-    step: Int[Array, ""]
 
 
 def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, history: None) -> tuple[Sampler, History]:
@@ -79,7 +75,7 @@ def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, his
     for done in range(0, cell.steps, WINDOW):
         runs, window = advance(runs, jnp.asarray(min(WINDOW, cell.steps - done)), pace)
         running.append(window)
-        samplers.append(runs.sampler)
+        samplers.append(runs.learner.parameters)
         # Devices that have work to go on with wait neither for each other nor for the report.
         if len(running) > AHEAD:
             look()
@@ -99,7 +95,7 @@ def _set_up(cell: Cell) -> tuple[Run, Callable[..., Any], Pace]:
     # What can be told to a compiled program is no part of it: methods that differ in nothing else are compiled once.
     alike = replace(method, name="", learned=True, learning_rate=0.0, decays=False)
     pace = Pace(*map(jnp.asarray, (method.learned, method.learning_rate, method.decays, cell.steps)))
-    runs = _start(cell.densities)(jnp.arange(cell.seeds))
+    runs = _start(alike, cell.particles, cell.densities)(jnp.arange(cell.seeds), pace)
     return runs, _advance(alike, cell.particles, cell.seeds), pace
 
 
@@ -118,44 +114,41 @@ def _history(windows: Sequence[np.ndarray]) -> History:
 
 
 @lru_cache
-def _start(densities: int) -> Callable[[Any], Run]:
+def _start(method: Method, particles: int, densities: int) -> Callable[[Any, Pace], Run]:
     """Return a compiled function of the seeds."""
 
-    def run(seed: Any) -> Run:
-        sampler, key = start(seed, densities), jax.random.fold_in(jax.random.key(seed), 1)
-        return Run(sampler, ADAM.init(_parameters(sampler)[0]), key, jnp.zeros((), int))
+    def run(seed: Any, pace: Pace) -> Run:
+        learner = _trainer(method, start(seed, densities), particles, pace).init()
+        return Run(learner, jax.random.fold_in(jax.random.key(seed), 1))
 
-    return jax.jit(jax.vmap(run), compiler_options=HASTE)
+    return jax.jit(jax.vmap(run, in_axes=(0, None)), compiler_options=HASTE)
 
 
-def _parameters(sampler: Sampler) -> tuple[Any, Any]:
-    return eqx.partition(sampler, eqx.is_inexact_array)
+def _trainer(method: Method, sampler: Sampler, particles: int, pace: Pace) -> sy.Trainer:
+    """Return a step of training; of a schedule that is not learned, the gradient is zero."""
+
+    def built(sampler: Sampler) -> Any:
+        # Written out, the levels need no memory that is cleared in every step: a tenth faster than a loop.
+        return program(method, sampler, resampling=method.resampling, unroll=len(sampler.logits) + 1)
+
+    def learning(gradient: Any, _: Any) -> Any:
+        return gradient._replace(logits=jnp.where(pace.learned, gradient.logits, 0.0))
+
+    optimizer = optax.chain(
+        optax.stateless(learning),
+        optax.scale_by_adam(),
+        optax.scale_by_schedule(lambda step: -pace.rate(jnp.asarray(step))),
+    )
+    return sy.trainer(built, sampler, optimizer=optimizer, particles=particles)
 
 
 @lru_cache
 def _advance(method: Method, particles: int, seeds: int) -> Callable[..., Any]:
     """Return a compiled function that trains every seed for a number of steps, and averages what it sees."""
 
-    def loss(parameters: Any, rest: Any, key: PRNGKeyArray) -> tuple[Any, Any]:
-        sampler = eqx.combine(parameters, rest)
-        # Written out, the levels need no memory that is cleared in every step: a tenth faster than a loop.
-        q = program(method, sampler, resampling=method.resampling, unroll=len(sampler.logits) + 1)
-        out = sy.evaluate(q, key, particles=particles)
-        return out.loss, (out.log_z, out.ess)
-
     def update(run: Run, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
-        parameters, rest = _parameters(run.sampler)
-        key = jax.random.fold_in(run.key, run.step)
-        (value, (log_z, ess)), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, rest, key)
-        gradient = gradient._replace(logits=jnp.where(pace.learned, gradient.logits, 0.0))
-        updates, state = ADAM.update(gradient, run.state, parameters)
-        updates = optax.tree.scale(-pace.rate(run.step), updates)
-        # A gradient that is not finite would spoil the parameters for good: such a step is left out.
-        fine = jnp.isfinite(optax.tree.norm(gradient))
-        after, before = (optax.apply_updates(parameters, updates), state), (parameters, run.state)
-        parameters, state = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
-        sampler: Any = eqx.combine(parameters, rest)
-        return Run(sampler, state, run.key, run.step + 1), jnp.stack([value, log_z, ess, 1.0 - fine])
+        learner, now = _trainer(method, run.learner.parameters, particles, pace).step(run.learner, run.key)
+        return Run(learner, run.key), jnp.stack([now.loss, now.log_z, now.ess, now.skipped.astype(float)])
 
     def advance(run: Run, count: Any, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
         def step(_: Any, carry: tuple[Run, Float[Array, "4"]]) -> tuple[Run, Float[Array, "4"]]:
