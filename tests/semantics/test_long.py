@@ -96,6 +96,18 @@ def test_what_is_compiled_in_segments_is_the_same(few: int, program: Callable[[i
         )
 
 
+def test_under_vmap_each_is_as_if_alone(few: int) -> None:
+    q, keys, parameters = gibbs(few), jax.random.split(jax.random.key(2), 3), jnp.array([0.2, 0.9, -0.5])
+
+    def log_z(key: Any, a: Any) -> Any:
+        return sy.evaluate(q, key, a, particles=PARTICLES).log_z
+
+    together = jax.jit(jax.vmap(log_z)).lower(keys, parameters)
+    assert 'inlineable = "false"' in together.as_text()
+    alone = [log_z(key, a) for key, a in zip(keys, parameters, strict=True)]
+    np.testing.assert_allclose(together.compile()(keys, parameters), alone, rtol=1e-3)
+
+
 @pytest.mark.parametrize("program", [steps, gibbs])
 def test_gradients_are_the_same(few: int, program: Callable[[int], Any]) -> None:
     q, key = program(few), jax.random.key(1)
