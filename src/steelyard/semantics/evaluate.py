@@ -212,7 +212,7 @@ def abstractly(run: Any, q: Program) -> Any:
 
 def _compiled(run: Callable[..., Any], q: Program) -> Callable[..., Any]:
     """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
-    return rewritten(run, as_function=in_segments) if is_long(q) and is_traced(jnp.zeros(())) else run
+    return rewritten(run, as_function=in_segments) if is_traced(jnp.zeros(())) and is_long(q) else run
 
 
 @contextmanager
