@@ -37,7 +37,7 @@ def save(
         sections += [f"<h2>D = {objects}, T = {length}</h2>", f'<div class="wide">{part}</div>']
         sections += [f"<p>{escape(table.gains(results, objects, length))}</p>"]
     sections += [
-        f"<p>{escape(table.CAPTION)}</p>",
+        f"<p>{escape(table.CAPTION)} {escape(str(about['ceiling']))}</p>",
         *(picture(name, CAPTIONS[name], path) for name, path in pictures.items()),
         "<h2>How it was made</h2>",
         f"<pre>{escape(str(about['command']))}</pre>",

@@ -14,8 +14,8 @@ from steelyard.experiments.tracking.cells import Cell, Measured
 CAPTION = (
     "log p(x, z), the average over particles without weights, as in the paper, and over test videos ± its standard "
     "error; 'weighted' with weights; '/ RWS' is the ratio to RWS. 'off' is the distance of the objects that were found "
-    "to those that are there, in pixels, and 'kept' the share of videos in which none was lost. The videos are not the "
-    "paper's: compare order and size."
+    "to those that are there, in pixels, and 'kept' the share of videos in which none was lost; '/ px' is log p(x, z) "
+    "by pixel. The videos are not the paper's: compare order and size."
 )
 
 
@@ -24,7 +24,7 @@ def columns(results: Mapping[Cell, list[Measured]]) -> list[tuple[int, int]]:
     return list(dict.fromkeys(cell.kind for cell in results))
 
 
-HEADINGS = ("method L x K", "log p(x, z)", "paper", "weighted", "/ RWS", "off", "kept", "/ pixel")
+HEADINGS = ("method L x K", "log p(x, z)", "paper", "weighted", "/ RWS", "off", "kept", "/ px")
 
 
 def texts(results: Mapping[Cell, list[Measured]], cell: Cell) -> tuple[str, ...]:

@@ -79,9 +79,10 @@ def run(plan: Plan, trained: Path | None, out: Path, console: Console, command: 
         console.print(table.printed(results, objects, length))
         console.print(table.gains(results, objects, length), highlight=False)
     console.print(table.CAPTION, highlight=False)
-    console.print(f"The true shapes and positions would give {ceilings(plan)}.", highlight=False)
+    ceiling = f"The true shapes and positions would give {ceilings(plan)}."
+    console.print(ceiling, highlight=False)
     pictures = figures.save_all(networks, results, out)
-    facts = {"command": command, "seconds": time.monotonic() - begun, "videos": plan.videos}
+    facts = {"command": command, "seconds": time.monotonic() - begun, "videos": plan.videos, "ceiling": ceiling}
     page = report.save(results, pictures, facts, out)
     for path in (table.save(results, facts, out), *pictures.values(), page):
         console.print(Text(f"Written: {path}"), soft_wrap=True)
