@@ -12,6 +12,7 @@ from benchmarks import (
     importance,
     loop,
     mixture,
+    passes,
     ring,
     tempering,
     tracking,
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "tempering": tempering.run,
     "tracking": tracking.run,
     "digits": digits.run,
+    "passes": passes.run,
 }
 
 

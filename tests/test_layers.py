@@ -1,20 +1,30 @@
 """Imports point one way: a module may use those of the layers below it, and of its own."""
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import jax
+import numpyro.distributions as dist
 
 import steelyard
+import steelyard as sy
 
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
     {"errors", "output", "types"},
     {"arguments", "maps"},
+    {"distributions"},
     {"language", "particles"},
     {"semantics"},
+    {"compiler"},
+    {"engines"},
     {"objectives"},
     {"algorithms"},
-    {"training", "testing"},
+    {"inspection", "training", "testing"},
     {"experiments"},
     {"cli"},
 ]
@@ -67,3 +77,37 @@ def test_no_bare_asserts_and_no_private_names_of_jax() -> None:
 
 def test_modules_can_be_read_in_one_go() -> None:
     assert not [path for path, _ in modules() if len(path.read_text().splitlines()) > 300]
+
+
+def test_no_import_inside_of_a_function_breaks_a_cycle() -> None:
+    """The command line alone imports an experiment when it is asked for it."""
+    for path, tree in modules():
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        inside = [name for f in functions for name in imports(ast.Module(body=f.body, type_ignores=[]))]
+        assert not inside or layer(path) == "cli", path
+
+
+def test_contributing_lists_the_modules_that_a_call_touches() -> None:
+    def model(s: sy.State, x: float) -> Any:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.observe("x", dist.Normal(z, 0.5), x)
+        return z
+
+    def kernel(s: sy.State, z: Any) -> Any:
+        return s.sample("z", dist.Normal(0.5 * z, 0.9))
+
+    touched: set[Path] = set()
+
+    def look(frame: Any, event: str, _: Any) -> None:
+        touched.add(Path(frame.f_code.co_filename))
+
+    q = sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, sy.propose(model, model)))
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        sy.evaluate(q, jax.random.key(0), 1.3, particles=10)
+    finally:
+        sys.setprofile(before)
+    called = {path.relative_to(SOURCE).as_posix() for path in touched if path.is_relative_to(SOURCE)}
+    table = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text().split("touches these modules:")[1].split("###")[0]
+    assert called == set(re.findall(r"`([\w/]+\.py)`", table))

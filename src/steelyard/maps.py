@@ -63,7 +63,7 @@ def take(values: Any, ancestors: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class _Later:
+class DeferredGather:
     """Values that are still to be taken from ancestors, when somebody asks for them.
 
     In a long sampler most variables are taken again and again before anyone looks at them, if ever.
@@ -124,7 +124,7 @@ class Map(Mapping[str, T], Generic[T]):
             value: Any = self.values_at[address]
         except KeyError:
             raise KeyError(f"no variable at {address!r}; there are {', '.join(map(repr, self)) or 'none'}") from None
-        return value.now() if isinstance(value, _Later) else value
+        return value.now() if isinstance(value, DeferredGather) else value
 
     def __contains__(self, address: object) -> bool:
         return address in self.values_at
@@ -145,7 +145,7 @@ class Map(Mapping[str, T], Generic[T]):
     def of_some(self, address: str) -> T:
         """Return what some particles hold at an address: those that these descend from, if they are not known yet."""
         value: Any = self.values_at[address]
-        return value.values if isinstance(value, _Later) else value
+        return value.values if isinstance(value, DeferredGather) else value
 
     def get(self, address: str, default: Any = None) -> Any:
         """Return what is held at an address, and the default in the particles that hold nothing there."""
@@ -167,13 +167,13 @@ class Map(Mapping[str, T], Generic[T]):
         # Variables that were taken together before have their ancestors in common.
         composed: dict[int, Any] = {}
 
-        def later(value: Any) -> _Later:
-            if not isinstance(value, _Later):
-                return _Later(value, ancestors)
+        def later(value: Any) -> DeferredGather:
+            if not isinstance(value, DeferredGather):
+                return DeferredGather(value, ancestors)
             before = value.ancestors
             if id(before) not in composed:
                 composed[id(before)] = take(before, ancestors)
-            return _Later(value.values, composed[id(before)])
+            return DeferredGather(value.values, composed[id(before)])
 
         values: dict[str, Any] = {a: later(v) for a, v in self.values_at.items()}
         return Map(values, take(dict(self.masks), ancestors), self.origins)
@@ -259,20 +259,20 @@ def chosen(mask: Mask, new: Map[Any], old: Map[Any], same: Collection[str]) -> M
     return Map(values, masks, common_origins([new, old]))
 
 
-def log_product(log_density: Map[Any], over: Domain, one: Any) -> Any:
-    """Return the log of the product of densities over a domain; `one` is the log of the empty product."""
-    total = one
+def log_product(log_density: Map[Any], over: Domain, log_one: Any) -> Any:
+    """Return the log of the product of densities over a domain; `log_one` is that of the empty product."""
+    total = log_one
     for address, mask in over.items():
         total = total + select(mask, log_density[address], 0.0)
     return total
 
 
-def log_ratio(above: Map[Any], over: Domain, below: Map[Any], under: Domain, one: Any) -> Any:
+def log_ratio(above: Map[Any], over: Domain, below: Map[Any], under: Domain, log_one: Any) -> Any:
     """Return the log of a product of densities over a domain, divided by another; what is divided by zero is zero.
 
     Address by address: where two densities are large and nearly the same, their difference is small.
     """
-    total = one
+    total = log_one
     for address in dict.fromkeys((*over, *under)):
         u = select(under[address], below[address], 0.0) if address in under else 0.0
         w = select(over[address], above[address], 0.0) if address in over else 0.0

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from functools import singledispatch
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -53,6 +54,12 @@ class Encodable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._renderable, options):
             yield segment if segment.control else segment._replace(text=encodable(segment.text, options.encoding))
+
+
+@singledispatch
+def drawn(x: Any) -> RenderableType:
+    """Return something for people to look at as what rich prints. `inspection/` says how, for each kind of thing."""
+    return repr(x)
 
 
 def terminal(*, stderr: bool = False) -> Console:

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.language import coordinates
+from steelyard.distributions import coordinates
 from tests.laws.markov import At, HeatBath
 
 SIZE = 13  # numbers in the unconstrained coordinates of `prior`

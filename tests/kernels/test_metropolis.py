@@ -211,8 +211,8 @@ def test_errors_name_the_remedy() -> None:
         sy.metropolis(sy.resample(z), z)
 
 
-@pytest.mark.parametrize("incremental", [True, False])
-def test_a_presence_that_is_a_constant_stays_one_in_a_loop(incremental: bool) -> None:
+@pytest.mark.parametrize("optimize", [True, False])
+def test_a_presence_that_is_a_constant_stays_one_in_a_loop(optimize: bool) -> None:
     def there(s: sy.State, flag: Any) -> None:
         with s.when(flag == 1):
             s.sample("z", dist.Normal(0.0, 1.0))
@@ -220,5 +220,5 @@ def test_a_presence_that_is_a_constant_stays_one_in_a_loop(incremental: bool) ->
     def jump(s: sy.State, _: Any) -> None:
         s.sample("z", dist.Normal(0.5, 1.0))
 
-    out = sy.evaluate(sy.metropolis(jump, there, steps=2), jax.random.key(0), 1, particles=3, incremental=incremental)
+    out = sy.evaluate(sy.metropolis(jump, there, steps=2), jax.random.key(0), 1, particles=3, optimize=optimize)
     assert out.trace.present("z") is True

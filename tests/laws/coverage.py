@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import steelyard as sy
+from steelyard.compiler.reuse import EquationCache
 from steelyard.language.programs import (
     Compose,
     Detach,
@@ -22,7 +23,6 @@ from steelyard.language.programs import (
     Transport,
     is_kernel,
 )
-from steelyard.semantics.dependencies import Tables
 from tests.laws.finite import Factor, Observe, statements_of
 from tests.laws.inference import METHODS
 from tests.laws.scans import Step
@@ -247,16 +247,16 @@ def _resamples(q: Program) -> bool:
 @contextmanager
 def counting_reuse() -> Iterator[Callable[[], int]]:
     """Count how often a propose takes densities over from its proposal."""
-    reuse, count = Tables.reuse, 0
+    reuse, count = EquationCache.reuse, 0
 
-    def counted(self: Tables, q: Program, c0: Any, e1: Any) -> Any:
+    def counted(self: EquationCache, q: Program, c0: Any, e1: Any) -> Any:
         nonlocal count
         found = reuse(self, q, c0, e1)
         count += found is not None
         return found
 
-    Tables.reuse = counted  # type: ignore[method-assign]
+    EquationCache.reuse = counted  # type: ignore[method-assign]
     try:
         yield lambda: count
     finally:
-        Tables.reuse = reuse  # type: ignore[method-assign]
+        EquationCache.reuse = reuse  # type: ignore[method-assign]

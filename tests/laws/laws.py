@@ -57,28 +57,28 @@ def engines_agree(example: Example, seed: int) -> sy.Evaluation | None:
         return vectorized
 
 
-def reuse_changes_nothing(example: Example, seed: int) -> None:
-    """Particles, losses and gradients are the same, whether densities are taken over or computed again."""
+def passes_change_nothing(example: Example, seed: int) -> None:
+    """Particles, losses and gradients are the same, whether the passes of the compiler run or not."""
     objective = OBJECTIVES[seed % len(OBJECTIVES)]
 
-    def run(tilt: Any, incremental: bool) -> Any:
+    def run(tilt: Any, optimize: bool) -> Any:
         q = changed(example.q, lambda table: Table(table.statements, table.returns, table.shift, tilt), {})
         key = jax.random.key(seed)
-        out = sy.evaluate(q, key, example.argument, particles=PARTICLES, objective=objective, incremental=incremental)
+        out = sy.evaluate(q, key, example.argument, particles=PARTICLES, objective=objective, optimize=optimize)
         return out.loss + out.log_z, out
 
-    def result(incremental: bool) -> Any:
+    def result(optimize: bool) -> Any:
         try:
-            return jax.value_and_grad(run, has_aux=True)(0.3, incremental)
+            return jax.value_and_grad(run, has_aux=True)(0.3, optimize)
         except (sy.ArgumentError, sy.WeightError) as refused:
             return str(refused)
 
     with jax.enable_x64(True):
-        with_reuse, without = result(True), result(False)
-        if isinstance(with_reuse, str) or isinstance(without, str):
-            assert with_reuse == without
+        optimized, plain = result(True), result(False)
+        if isinstance(optimized, str) or isinstance(plain, str):
+            assert optimized == plain
             return
-        ((_, ours), our_slope), ((_, theirs), their_slope) = with_reuse, without
+        ((_, ours), our_slope), ((_, theirs), their_slope) = optimized, plain
         assert_same(ours, theirs)
         # Where no particle has a weight there is no result to compare: outside of a transformation it is an error.
         if np.isneginf(theirs.log_weight).all():
@@ -145,5 +145,5 @@ LAWS: dict[str, Callable[[Example, int], object]] = {
     "proper weighting, universal": lambda example, seed: proper_weighting(example, "universal"),
     "proper weighting, vectorized": lambda example, seed: proper_weighting(example, "vectorized"),
     "engines agree": engines_agree,
-    "reuse changes nothing": reuse_changes_nothing,
+    "passes change nothing": passes_change_nothing,
 }

@@ -1,10 +1,10 @@
 """Scans as data: a step is a program with a hole, into which the program so far is put."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Any
 
-from steelyard.language.programs import Primitive, Program, Scan
+from steelyard.language.programs import Primitive, Program, Scan, parts
 from tests.laws.finite import Table
 
 
@@ -34,8 +34,7 @@ def changed(q: Program, change: Callable[[Table], Table], known: dict[int, Any])
             known[id(q.f)] = change(q.f)  # type: ignore[arg-type]
         result: Program = replace(q, f=known[id(q.f)])
     else:
-        parts = {f.name: part for f in fields(q) if isinstance(part := getattr(q, f.name), get_args(Program))}
-        new: dict[str, Any] = {name: changed(part, change, known) for name, part in parts.items()}
+        new: dict[str, Any] = {name: changed(part, change, known) for name, part in parts(q)}
         if isinstance(q, Scan):
             template, hole = (changed(part, change, known) for part in (q.step.template, q.step.hole))
             new["step"] = Step(template, hole)

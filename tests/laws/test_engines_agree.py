@@ -9,7 +9,7 @@ import steelyard as sy
 from steelyard.language.programs import Detach, Scan
 from tests.laws.comparison import present
 from tests.laws.coverage import counting_reuse
-from tests.laws.laws import PARTICLES, engines_agree, reuse_changes_nothing
+from tests.laws.laws import PARTICLES, engines_agree, passes_change_nothing
 from tests.laws.strategies import Example, example_from
 from tests.laws.structure import subprograms
 
@@ -31,15 +31,27 @@ def test_engines_agree() -> None:
     assert not rare, f"hardly ever: {rare}"
 
 
-def test_reuse_of_densities_changes_nothing() -> None:
-    """Nor does it change losses and gradients; and densities are really reused."""
+def test_passes_of_the_compiler_change_nothing() -> None:
+    """Neither particles nor losses and gradients; and densities are really reused."""
     reused = 0
     for number in range(REPEATING):
         rng = Random(number)
         with counting_reuse() as count:
-            reuse_changes_nothing(example_from(rng, rng.choice((1, 3)), repeats=True), rng.randint(0, 99))
+            passes_change_nothing(example_from(rng, rng.choice((1, 3)), repeats=True), rng.randint(0, 99))
         reused += count() > 0
     assert reused >= REPEATING / 4
+
+
+def test_passes_change_nothing_in_loops() -> None:
+    """Most passes work on the steps of a scan, and on their gradients."""
+    looped = 0
+    for number in range(1000, 1040):
+        rng = Random(number)
+        example = example_from(rng, 1)
+        if any(isinstance(part, Scan) and part.length > 1 for part in subprograms(example.q)):
+            passes_change_nothing(example, rng.randint(0, 99))
+            looped += 1
+    assert looped >= 3
 
 
 def _events(example: Example, out: sy.Evaluation) -> list[str]:

@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 import steelyard as sy
-from steelyard.semantics import rules
+from steelyard.language.programs import Propose
+from steelyard.semantics import judgement
 from steelyard.types import EngineName
 from tests.laws import wrong_rules
 from tests.laws.coverage import features
@@ -29,7 +30,7 @@ def test_a_program_shows_the_mistake(mistake: Mistake, monkeypatch: pytest.Monke
 
 def test_the_rule_without_its_mistake_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mistakes are what fails in the rewritten propose, and nothing else of it."""
-    monkeypatch.setattr(rules, "propose", wrong_rules.propose)
+    monkeypatch.setitem(judgement.INFERENCE_RULES, Propose, wrong_rules.propose)
     for mistake in (mistake for mistake in MISTAKES if mistake.engine == "universal"):
         sy.testing.assert_properly_weighted(mistake.shows, particles=mistake.particles, engine=mistake.engine)
 

@@ -10,21 +10,22 @@ import numpy as np
 import pytest
 
 import steelyard as sy
-from steelyard.language.programs import Compose, Detach, Program, Propose, Resample, Scan
+from steelyard.compiler.reuse import EquationCache
+from steelyard.language.programs import Compose, Detach, Metropolis, Program, Propose, Resample, Scan
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles import resampling
 from steelyard.particles.resampling import RESAMPLERS
-from steelyard.semantics import loops, markov, rules, transports
-from steelyard.semantics.dependencies import Tables
+from steelyard.semantics import judgement, markov, rules, scans, transports
+from steelyard.semantics.engine import Premise, Rule
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.rules import Rule
+from steelyard.semantics.record import Record
 from steelyard.types import EngineName
 from tests.laws.finite import Factor, Observe, Sample, Table, When
 from tests.laws.markov import Turn
 
 RIGHT_RESAMPLE, RIGHT_DETACH = rules.resample, rules.detach
-RIGHT_BEGIN, RIGHT_FINISH = loops.begin, loops.finish
-RIGHT_REUSE = Tables.reuse
+RIGHT_BEGIN, RIGHT_FINISH = scans.begin, scans.finish
+RIGHT_REUSE = EquationCache.reuse
 
 
 def propose(
@@ -40,31 +41,31 @@ def propose(
     without_missing: bool = True,
 ) -> Rule:
     """Propose, from which a part of the rule can be taken away."""
-    e1 = yield q.q, c0, None
+    e1 = yield Premise(q.q, c0)
     follow = arguments_follow and e1.ancestors is not None
-    e2 = yield q.p, c0.reindex(e1.ancestors) if follow else c0, e1.trace
+    e2 = yield Premise(q.p, c0.reindex(e1.ancestors) if follow else c0, e1.trace)
     superfluous = dom(e1.trace) - dom(e2.trace)
     if not by_particle:
         superfluous = Domain({a: m for a, m in dom(e1.trace).items() if a not in e2.trace})
     counted = dom(e1.log_density) - (superfluous if without_superfluous else Domain())
-    u1 = log_product(e1.log_density, counted, engine.one)
-    w2 = e2.log_weight if without_missing else log_product(e2.log_density, dom(e2.log_density), engine.one)
+    u1 = log_product(e1.log_density, counted, engine.log_one)
+    w2 = e2.log_weight if without_missing else log_product(e2.log_density, dom(e2.log_density), engine.log_one)
     w = w2 + e1.log_weight - (np.where(np.isneginf(u1), np.inf, u1) if divided else 0.0)
-    e3 = (e2.marginal or e2) if marginal else e2
-    return replace(e3, log_weight=w, ancestors=e1.ancestors, marginal=None)
+    e3 = e2.marginal if marginal else e2
+    return Evaluation(e3.values, e3.trace, e3.log_density, w, Record(ancestors=e1.ancestors))
 
 
-def compose(q: Compose, c0: Any, tau0: Any) -> Rule:
+def compose(engine: Any, q: Compose, c0: Any, tau0: Any) -> Rule:
     """Compose, where what q1 left does not follow the ancestors that q2 took."""
-    e1 = yield q.q1, c0, tau0
-    e2 = yield q.q2, e1.values.as_arguments(), tau0
-    trace, log_density = e2.trace | e1.trace, e2.log_density | e1.log_density
-    return replace(e2, trace=trace, log_density=log_density, log_weight=e2.log_weight + e1.log_weight, marginal=None)
+    e1 = yield Premise(q.q1, c0, tau0)
+    e2 = yield Premise(q.q2, e1.values.as_arguments(), tau0)
+    out = e1.then(e2)
+    return replace(out, record=replace(out.record, ancestors=e2.ancestors))
 
 
 def resample_keeping_weights(engine: Any, q: Resample, c0: Any) -> Rule:
     """Resample, where a particle leaves with the weight of its ancestor."""
-    e = yield q.q, c0, None
+    e = yield Premise(q.q, c0)
     ancestors = resampling.ancestors(e.log_weight, q.method, engine.noise(q.method, e.log_weight), e.particles)
     return e.reindex(ancestors)
 
@@ -79,31 +80,34 @@ def resample_averaging_always(engine: Any, q: Resample, c0: Any) -> Rule:
 def detach_without_ancestors(engine: Any, q: Detach, c0: Any) -> Rule:
     """Detach, which does not tell that its particles were resampled."""
     out = yield from RIGHT_DETACH(engine, q, c0)
-    return replace(out, ancestors=None)
+    return replace(out, record=replace(out.record, ancestors=None))
 
 
 def scan_without_weights(engine: Any, q: Scan, e0: Evaluation, c0: Any) -> Any:
     """Begin a scan with particles of weight one."""
     carried, arguments = RIGHT_BEGIN(engine, q, e0, c0)
-    return replace(carried, log_weight=engine.one), arguments
+    return replace(carried, log_weight=engine.log_one), arguments
 
 
 def scan_without_ancestors(q: Scan, e0: Evaluation, last: Evaluation, levels: Any, ancestors: Any, kept: Any) -> Any:
     """Finish a scan, which tells only what its start resampled."""
-    return replace(RIGHT_FINISH(q, e0, last, levels, ancestors, kept), ancestors=e0.ancestors)
+    out = RIGHT_FINISH(q, e0, last, levels, ancestors, kept)
+    return replace(out, record=replace(out.record, ancestors=e0.ancestors))
 
 
-def reuse_of_what_was_replaced(tables: Tables, q: Program, c0: Any, e1: Evaluation) -> Any:
+def reuse_of_what_was_replaced(tables: EquationCache, q: Program, c0: Any, e1: Evaluation) -> Any:
     """Reuse, which knows that variables changed, and not that a kernel observed something at an address."""
-    if (origin := e1.provenance) is not None:
-        e1 = replace(e1, provenance=replace(origin, replaced=origin.replaced & set(e1.trace)))
+    if (origin := e1.facts.provenance) is not None:
+        origin = replace(origin, replaced=origin.replaced & set(e1.trace))
+        e1 = replace(e1, facts=replace(e1.facts, provenance=origin))
     return RIGHT_REUSE(tables, q, c0, e1)
 
 
-def reuse_in_spite_of_moves(tables: Tables, q: Program, c0: Any, e1: Evaluation) -> Any:
+def reuse_in_spite_of_moves(tables: EquationCache, q: Program, c0: Any, e1: Evaluation) -> Any:
     """Reuse, which forgets one of the variables that changed."""
-    if (origin := e1.provenance) is not None:
-        e1 = replace(e1, provenance=replace(origin, replaced=frozenset(sorted(origin.replaced)[1:])))
+    if (origin := e1.facts.provenance) is not None:
+        origin = replace(origin, replaced=frozenset(sorted(origin.replaced)[1:]))
+        e1 = replace(e1, facts=replace(e1.facts, provenance=origin))
     return RIGHT_REUSE(tables, q, c0, e1)
 
 
@@ -115,17 +119,18 @@ def _part(of: Any, name: str, wrong: Callable[..., Any]) -> Callable[[pytest.Mon
     return lambda patch: patch.setattr(of, name, wrong)
 
 
-def _rule(name: str, wrong: Callable[..., Rule]) -> Callable[[pytest.MonkeyPatch], None]:
-    return lambda patch: patch.setattr(rules, name, wrong)
+def _rule(kind: type[Program], wrong: Callable[..., Rule]) -> Callable[[pytest.MonkeyPatch], None]:
+    table = judgement.RULES if kind in judgement.RULES else judgement.INFERENCE_RULES
+    return lambda patch: patch.setitem(table, kind, wrong)
 
 
-def _edited(module: Any, name: str, right: str, wrong: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """Put another expression into the text of a rule."""
+def _edited(module: Any, name: str, right: str, wrong: str) -> Callable[..., Any]:
+    """Return a function of a module with another expression in its text."""
     source = inspect.getsource(getattr(module, name))
     assert source.count(right) == 1
     scope: dict[str, Any] = {}
     exec(source.replace(right, wrong), vars(module), scope)  # noqa: S102
-    return lambda patch: patch.setattr(module, name, scope[name])
+    return scope[name]
 
 
 _A = Sample("a", ((0.13, 0.87),))
@@ -168,103 +173,106 @@ _WALK = sy.metropolis(_KERNEL, _WEIGHTED)
 MISTAKES = (
     Mistake(
         "metropolis without the density of the way back",
-        _edited(markov, "metropolis", "there + log_ratio(", "there + 0 * log_ratio("),
+        _rule(Metropolis, _edited(markov, "metropolis", "there + log_ratio(", "there + 0 * log_ratio(")),
         _WALK,
         needs="metropolis",
     ),
     Mistake(
         "metropolis without the density of the target",
-        _edited(markov, "metropolis", "log_alpha = there +", "log_alpha = 0 * there +"),
+        _rule(Metropolis, _edited(markov, "metropolis", "log_alpha = there +", "log_alpha = 0 * there +")),
         _WALK,
         needs="metropolis",
     ),
     Mistake(
         "metropolis with steps that do not lead back",
-        _edited(markov, "metropolis", "either(one_way, log_alpha != log_alpha)", "log_alpha != log_alpha"),
+        _rule(
+            Metropolis,
+            _edited(markov, "metropolis", "either(one_way, log_alpha != log_alpha)", "log_alpha != log_alpha"),
+        ),
         sy.metropolis(Table((Sample("u", ((0.38, 0.62),)),)), _OPTIONAL),
         needs="metropolis that may change which variables there are",
     ),
     Mistake(
         "transport forwards under substitution",
-        _edited(transports, "_inside", "Map(outside), back=True)", "Map(outside))"),
+        _part(transports, "_inside", _edited(transports, "_inside", "Map(outside), back=True)", "Map(outside))")),
         sy.metropolis(_KERNEL, sy.transport(Turn(3), Table((Sample("a", ((0.5, 0.3, 0.2),)),)))),
         needs=None,
     ),
     Mistake(
         "no division by u1",
-        _rule("propose", partial(propose, divided=False)),
+        _rule(Propose, partial(propose, divided=False)),
         sy.propose(_MODEL, _GUIDE),
         needs="propose",
     ),
     Mistake(
         "superfluous variables in u1",
-        _rule("propose", partial(propose, without_superfluous=False)),
+        _rule(Propose, partial(propose, without_superfluous=False)),
         sy.propose(_MODEL, _AUXILIARY),
         needs="a superfluous variable",
     ),
     Mistake(
         "superfluous variables by address, not by particle",
-        _rule("propose", partial(propose, by_particle=False)),
+        _rule(Propose, partial(propose, by_particle=False)),
         sy.propose(_OPTIONAL, _GUIDE),
         needs="a variable that only some targets have",
     ),
     Mistake(
         "auxiliary variables not marginalised",
-        _rule("propose", partial(propose, marginal=False)),
+        _rule(Propose, partial(propose, marginal=False)),
         sy.propose(sy.extend(_MODEL, sy.prev(_KERNEL)), sy.move(_KERNEL, _GUIDE)),
         needs="extend",
     ),
     Mistake(
         "arguments of a propose not reindexed",
-        _rule("propose", partial(propose, arguments_follow=False)),
+        _rule(Propose, partial(propose, arguments_follow=False)),
         sy.compose(sy.propose(_NEXT, sy.resample(_NEXT)), _WEIGHTED),
         needs="a resample inside of a propose, after another program",
     ),
     Mistake(
         "missing variables in w2",
-        _rule("propose", partial(propose, without_missing=False)),
+        _rule(Propose, partial(propose, without_missing=False)),
         sy.propose(_AUXILIARY, _GUIDE),
         needs="a missing variable",
     ),
     Mistake(
         "first part of a compose not reindexed",
-        _rule("compose", compose),
+        _rule(Compose, compose),
         sy.compose(sy.resample(_NEXT), _WEIGHTED),
         needs="compose of a resample after a weighted program",
     ),
     Mistake(
         "weights kept by resample",
-        _rule("resample", resample_keeping_weights),
+        _rule(Resample, resample_keeping_weights),
         sy.resample(_WEIGHTED),
         needs="resample",
     ),
     Mistake(
         "weights averaged without resampling",
-        _rule("resample", resample_averaging_always),
+        _rule(Resample, resample_averaging_always),
         sy.resample(_WEIGHTED, threshold=0.45),
         needs="a threshold",
     ),
     Mistake(
         "ancestors forgotten by detach",
-        _rule("detach", detach_without_ancestors),
+        _rule(Detach, detach_without_ancestors),
         sy.compose(sy.detach(sy.propose(_NEXT, sy.resample(_NEXT))), _WEIGHTED),
         needs="compose of a resample after a weighted program",
     ),
     Mistake(
         "weights forgotten where a scan begins",
-        _part(loops, "begin", scan_without_weights),
+        _part(scans, "begin", scan_without_weights),
         sy.scan(lambda q, x: sy.resample(q), _WEIGHTED, None, length=1),
         needs="scan",
     ),
     Mistake(
         "ancestors forgotten by a scan",
-        _part(loops, "finish", scan_without_ancestors),
+        _part(scans, "finish", scan_without_ancestors),
         sy.compose(sy.scan(lambda q, x: sy.resample(q), _NEXT, None, length=1), _WEIGHTED),
         needs="compose of a resample after a weighted program",
     ),
     Mistake(
         "a density reused that a kernel has replaced",
-        _part(Tables, "reuse", reuse_of_what_was_replaced),
+        _part(EquationCache, "reuse", reuse_of_what_was_replaced),
         _update(_WEIGHING, sy.propose(_PAIR, _PAIR)),
         needs="a kernel that observes what its target observes",
         particles=1,
@@ -272,7 +280,7 @@ MISTAKES = (
     ),
     Mistake(
         "a density reused whose variable moved",
-        _part(Tables, "reuse", reuse_in_spite_of_moves),
+        _part(EquationCache, "reuse", reuse_in_spite_of_moves),
         _update(_UPDATE, sy.propose(_PAIR, _PAIR)),
         needs="two sweeps for one target",
         particles=1,

@@ -78,8 +78,8 @@ def observing(theta: Any) -> Any:
     ],
 )
 def test_values_and_gradients_are_those_without_it(build: Any, objective: Any) -> None:
-    def loss(theta: Any, incremental: bool) -> Any:
-        out = sy.evaluate(build(theta), jax.random.key(0), particles=7, incremental=incremental, objective=objective)
+    def loss(theta: Any, optimize: bool) -> Any:
+        out = sy.evaluate(build(theta), jax.random.key(0), particles=7, optimize=optimize, objective=objective)
         return jnp.asarray(out.loss) + out.log_z, (out.log_weight, out.value, dict(out.log_density))
 
     with jax.enable_x64(True):

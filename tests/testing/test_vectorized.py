@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.semantics.dependencies import Tables
+from steelyard.compiler.reuse import EquationCache
 from steelyard.testing import checks
 
 
@@ -92,14 +92,15 @@ def test_both_engines_are_checked(name: str) -> None:
 @pytest.fixture
 def reuse_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take densities over also where a kernel observed something at the same address."""
-    reuse = Tables.reuse
+    reuse = EquationCache.reuse
 
-    def too_much(self: Tables, q: Any, c0: Any, e1: Any) -> Any:
-        if (origin := e1.provenance) is not None:
-            e1 = replace(e1, provenance=replace(origin, replaced=origin.replaced & set(e1.trace)))
+    def too_much(self: EquationCache, q: Any, c0: Any, e1: Any) -> Any:
+        if (origin := e1.facts.provenance) is not None:
+            origin = replace(origin, replaced=origin.replaced & set(e1.trace))
+            e1 = replace(e1, facts=replace(e1.facts, provenance=origin))
         return reuse(self, q, c0, e1)
 
-    monkeypatch.setattr(Tables, "reuse", too_much)
+    monkeypatch.setattr(EquationCache, "reuse", too_much)
 
 
 AGAIN = sy.propose(model, sy.move(only_observes, sy.propose(model, guide)))

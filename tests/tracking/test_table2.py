@@ -15,12 +15,12 @@ from steelyard.experiments.tracking.cells import Cell, held_out
 from steelyard.experiments.tracking.evaluation import Explained, explained, reconstruction, tracked
 from steelyard.experiments.tracking.model import generative, initial
 from steelyard.experiments.tracking.networks import Networks
-from steelyard.experiments.tracking.rows import ROWS, Row
+from steelyard.experiments.tracking.rows import ROWS, TUNED, Row
 from steelyard.experiments.tracking.shapes import images
 from steelyard.experiments.tracking.table2 import Plan, find, load, run, show
 from steelyard.output import terminal
 
-FEW = (Row("RWS", "rws", 4, 1), Row("HMC-RWS", "rws", 2, 1), Row("APG", "apg", 2, 2))
+FEW = (Row("RWS", "rws", 4, 1), Row("HMC-RWS", "rws", 2, 1, leapfrog=TUNED), Row("APG", "apg", 2, 2))
 
 
 def test_a_table_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,7 +117,7 @@ def _adapted(
 
     def choose(engine: Any, state: dict[str, Any], e: Evaluation, c0: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         at = engine.at(model, c0, e.trace)
-        log_likelihood = log_product(at.log_density, dom(at.log_density) - dom(at.trace), engine.one)
+        log_likelihood = log_product(at.log_density, dom(at.log_density) - dom(at.trace), engine.log_one)
         beta = next_power(
             jnp.asarray(e.log_weight), jnp.asarray(log_likelihood), jnp.asarray(state["beta"]), options.ess
         )

@@ -6,21 +6,14 @@ from steelyard.errors import GrammarError
 from steelyard.language.programs import (
     Adapt,
     Carried,
-    Compose,
-    Detach,
-    Extend,
     Mcmc,
-    Metropolis,
-    Move,
-    Prev,
     Primitive,
     Program,
-    Propose,
     Rename,
-    Resample,
     Scan,
     Transport,
     name_of,
+    parts,
 )
 
 
@@ -43,32 +36,16 @@ def describe(q: Program, depth: int = 12) -> str:
             return f"detach({name})" if q.detached else name
         case Mcmc(kernel, inner):
             return f"mcmc({name_of(kernel)}, {of(inner)})"
-        case Metropolis(f, inner):
-            return f"metropolis({of(f)}, {of(inner)})"
         case Transport(bijection, inner):
             return f"transport({name_of(bijection)}, {of(inner)})"
-        case Adapt():
-            return f"scan({name_of(q.step)}, {of(q.q)})"
-        case Detach(inner):
-            return f"detach({of(inner)})"
-        case Scan():
+        case Scan() | Adapt():
             return f"scan({name_of(q.step)}, {of(q.q)})"
         case Carried():
             return "..."
-        case Prev(f):
-            return f"prev({of(f)})"
         case Rename(inner, _):
             return f"rename({of(inner)}, {q.new})"
-        case Extend(p, f):
-            return f"extend({of(p)}, {of(f)})"
-        case Compose(q2, q1):
-            return f"compose({of(q2)}, {of(q1)})"
-        case Propose(p, inner, _):
-            return f"propose({of(p)}, {of(inner)})"
-        case Resample(inner, _, _):
-            return f"resample({of(inner)})"
-        case Move(q2, q1):
-            return f"move({of(q2)}, {of(q1)})"
+        case _:
+            return f"{type(q).__name__.lower()}({', '.join(of(part) for _, part in parts(q))})"
 
 
 def expected(form: str, part: str, kind: str, got: Program, instead: str) -> GrammarError:

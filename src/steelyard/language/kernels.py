@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from steelyard.arguments import check_count
+from steelyard.distributions.bijections import bijection_of
 from steelyard.errors import ArgumentError
 from steelyard.language.addresses import versioned
-from steelyard.language.bijections import bijection_of
 from steelyard.language.describe import expected
 from steelyard.language.programs import Mcmc, Metropolis, Programmable, Transport, is_kernel, program
 from steelyard.types import Count

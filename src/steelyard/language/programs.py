@@ -4,6 +4,8 @@ f ::= callable | rename(f, {...}) | prev(f) | detach(f) | stick_the_landing(f) |
 p ::= f | extend(p, f)
 q ::= p | resample(q) | compose(q', q) | propose(p, q) | move(f, q) | detach(q) | rename(q, {...}) | scan(step, q, xs)
     | mcmc(kernel, q) | metropolis(f, q) | transport(bijection, q)
+
+Inside of step(q, x) of a scan, q is a `Carried`: the program so far.
 """
 
 import inspect
@@ -11,16 +13,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from types import MethodType
-from typing import Any, TypeAlias, TypeGuard, get_args
+from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 
 import jax
 
 from steelyard.errors import GrammarError
 from steelyard.types import Method
 
+# The evaluation of a program and its arguments, as `semantics/` has them.
+E = TypeVar("E")
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, eq=False)
-class Primitive:
+class Program:
+    """What every combinator is: a frozen record of its parts. `semantics/judgement.py` has the rule of each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Primitive(Program):
     """f: a callable `f(s, *args) -> value`, written for one particle.
 
     detach(f) and stick_the_landing(f) are the same callable, which treats gradients in another way; temper(f, beta) is
@@ -62,17 +73,17 @@ class Primitive:
 
 
 @dataclass(frozen=True)
-class Prev:
+class Prev(Program):
     """prev(f): f with every address renamed to its previous version."""
 
     f: "Kernel"
 
 
 @dataclass(frozen=True)
-class Rename:
+class Rename(Program):
     """rename(q, {...}): q under other addresses."""
 
-    q: "Program"
+    q: Program
     addresses: tuple[tuple[str, str], ...]
 
     @property
@@ -82,7 +93,7 @@ class Rename:
 
 
 @dataclass(frozen=True)
-class Extend:
+class Extend(Program):
     """extend(p, f): p on a space that f extends."""
 
     p: "Target"
@@ -90,63 +101,63 @@ class Extend:
 
 
 @dataclass(frozen=True)
-class Compose:
+class Compose(Program):
     """compose(q2, q1): q1, then q2 on its value."""
 
-    q2: "Program"
-    q1: "Program"
+    q2: Program
+    q1: Program
 
 
 @dataclass(frozen=True)
-class Propose:
+class Propose(Program):
     """propose(p, q): q proposes for p."""
 
     p: "Target"
-    q: "Program"
+    q: Program
     objective: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
-class Resample:
+class Resample(Program):
     """resample(q): q's particles, drawn again in proportion to their weights."""
 
-    q: "Program"
+    q: Program
     method: Method = "systematic"
     threshold: float | None = None
 
 
 @dataclass(frozen=True)
-class Move:
+class Move(Program):
     """move(q2, q1): q1, then q2 on its value, which replaces what it samples again."""
 
-    q2: "Program"
-    q1: "Program"
+    q2: Program
+    q1: Program
 
 
 @dataclass(frozen=True)
-class Detach:
+class Detach(Program):
     """detach(q): q, whose values and weights leave it without gradients."""
 
-    q: "Program"
+    q: Program
 
 
 @dataclass(frozen=True, eq=False)
-class Scan:
+class Scan(Program):
     """scan(step, q, xs): q, then step(q, x) of that, and so on for every x."""
 
     step: "Callable[[Program, Any], Programmable]"
-    q: "Program"
+    q: Program
     xs: Any
     length: int
     unroll: int = 1
     keep: tuple[str, ...] | None = None
     remat: bool = False
 
-    def build(self, q: "Program", index: int) -> "Program":
+    def build(self, q: Program, index: int) -> Program:
         """Return the program that the step with this index makes of q."""
         return program(self.step(q, jax.tree.map(lambda x: x[index], self.xs)))
 
-    def unrolled_once(self) -> "Program":
+    def unrolled_once(self) -> Program:
         """Return the program that this is: the last step of the scan over all but the last."""
         if self.length == 0:
             return self.q
@@ -155,42 +166,43 @@ class Scan:
 
 
 @dataclass(frozen=True, eq=False)
-class Carried:
-    """Inside a step: the program so far, which has been evaluated already at the arguments of the scan.
+class Carried(Program, Generic[E, V]):
+    """Inside a step: the program so far, whose evaluation at the arguments of the scan is known.
 
-    `density` is the program whose density it denotes, if that is the same in all steps.
+    Both are None where a step is only looked at. `density` is the program whose density the program so far denotes, if
+    that is the same in all steps.
     """
 
-    evaluation: Any = None
-    arguments: Any = None
-    density: "Program | None" = None
+    evaluation: E | None = None
+    arguments: V | None = None
+    density: Program | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Mcmc:
+class Mcmc(Program):
     """mcmc(kernel, q): q's particles, moved by a Markov kernel that leaves the density of q invariant."""
 
     kernel: Callable[..., Any]
-    q: "Program"
+    q: Program
     steps: int = 1
     only: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
-class Metropolis:
+class Metropolis(Program):
     """metropolis(f, q): q's particles, moved by Metropolis-Hastings steps whose proposal is the program f."""
 
     f: "Kernel"
-    q: "Program"
+    q: Program
     steps: int = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Transport:
+class Transport(Program):
     """transport(bijection, q): q's particles, pushed through a bijection, which need not be comparable."""
 
     bijection: Any
-    q: "Program"
+    q: Program
     only: tuple[str, ...] | None = None
 
     def _identity(self) -> tuple[Any, ...]:
@@ -204,7 +216,7 @@ class Transport:
 
 
 @dataclass(frozen=True, eq=False)
-class Adapt:
+class Adapt(Program):
     """A scan over what is chosen from the particles themselves, until that is enough; `most` steps at most.
 
     `choose(engine, state, e, c0)` returns the next state and the next x, from the particles so far; `learn(state,
@@ -213,7 +225,7 @@ class Adapt:
     """
 
     step: "Callable[[Program, Any], Programmable]"
-    q: "Program"
+    q: Program
     choose: Callable[..., Any]
     learn: Callable[..., Any]
     state: Any
@@ -225,9 +237,6 @@ class Adapt:
 Kernel: TypeAlias = Primitive | Prev | Rename
 Target: TypeAlias = Kernel | Extend
 Markov: TypeAlias = Mcmc | Metropolis
-Program: TypeAlias = (
-    Target | Compose | Propose | Resample | Move | Detach | Scan | Carried | Mcmc | Metropolis | Transport | Adapt
-)
 Programmable: TypeAlias = Program | Callable[..., Any]
 
 
@@ -254,8 +263,8 @@ def is_target(q: Program) -> TypeGuard[Target]:
 
 def program(q: Programmable) -> Program:
     """Return q as a program: a callable becomes a primitive one."""
-    if isinstance(q, get_args(Program)):
-        return q  # pyright: ignore[reportReturnType]
+    if isinstance(q, Program):
+        return q
     if callable(q):
         return Primitive(q)
     raise GrammarError(
@@ -270,5 +279,10 @@ def subprograms(q: Program) -> Iterator[Program]:
     while waiting:
         q = waiting.pop()
         yield q
-        parts = (getattr(q, field.name) for field in fields(q))
-        waiting += [part for part in parts if isinstance(part, get_args(Program))][::-1]
+        waiting += [part for _, part in parts(q)][::-1]
+
+
+def parts(q: Program) -> list[tuple[str, Program]]:
+    """Return the programs that q is made of at once, with the names of the fields that hold them."""
+    values = ((field.name, getattr(q, field.name)) for field in fields(q))
+    return [(name, value) for name, value in values if isinstance(value, Program)]

@@ -88,37 +88,45 @@ def target(q: Programmable) -> Program:
     q = program(q)
     around: list[Compose | Move | Rename | Transport] = []
     while not is_target(q):
-        match q:
-            case Propose(p, _, _):
-                q = marginal(p)
-            case Resample(inner, _, _) | Detach(inner) | Mcmc(_, inner) | Metropolis(_, inner):
-                q = inner
-            case Carried(_, _, density):
-                if density is None:
-                    break
-                q = density
-            case Adapt():
-                raise GrammarError(
-                    f"{describe(q)}: an adaptive schedule chooses its programs while it runs, so that its density is "
-                    f"not known before. Run it, and use the schedule that it found: sy.found(out)."
-                )
-            case Scan():
-                q = _remembering(q).unrolled_once()
-            case Compose(_, inner) | Move(_, inner) | Rename(inner, _) | Transport(_, inner):
-                around.append(q)
-                q = inner
+        if isinstance(q, Compose | Move | Rename | Transport):
+            around.append(q)
+            q = q.q if isinstance(q, Rename | Transport) else q.q1
+        elif (same := SAME_DENSITY[type(q)](q)) is None:
+            break
+        else:
+            q = same
     for outer in reversed(around):
         q = replace(outer, q=q) if isinstance(outer, Rename | Transport) else replace(outer, q2=target(outer.q2), q1=q)
     return q
 
 
-def _remembering(q: Scan) -> Scan:
+def _without_last_step(q: Scan) -> Program:
     if q.keep is not None:
         raise GrammarError(
             f"{describe(q)}: this scan keeps only the newest version of each variable, so that its density would be an "
             f"integral over the others. Leave keep out, scan(step, q, xs), where a density is needed."
         )
-    return q
+    return q.unrolled_once()
+
+
+def _not_known(q: Adapt) -> Program:
+    raise GrammarError(
+        f"{describe(q)}: an adaptive schedule chooses its programs while it runs, so that its density is not known "
+        f"before. Run it, and use the schedule that it found: sy.found(out)."
+    )
+
+
+# For each inference program one that denotes the same density; None, where a step does not know it.
+SAME_DENSITY: dict[type[Program], Callable[[Any], Program | None]] = {
+    Propose: lambda q: marginal(q.p),
+    Resample: lambda q: q.q,
+    Detach: lambda q: q.q,
+    Mcmc: lambda q: q.q,
+    Metropolis: lambda q: q.q,
+    Scan: _without_last_step,
+    Adapt: _not_known,
+    Carried: lambda q: q.density,
+}
 
 
 def map_primitive(f: Target, change: Callable[[Primitive], Primitive]) -> Any:

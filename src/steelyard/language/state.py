@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from steelyard.errors import AddressError, ArgumentError, SteelyardError
-from steelyard.language.addresses import check_address
-from steelyard.language.coordinates import located
-from steelyard.language.densities import log_prob, log_prob_anywhere
-from steelyard.language.distributions import (
+from steelyard.distributions.coordinates import located
+from steelyard.distributions.densities import log_prob, log_prob_anywhere
+from steelyard.distributions.distribution import (
     check_distribution,
     check_observed,
     check_proposed,
@@ -21,7 +19,9 @@ from steelyard.language.distributions import (
     sample,
     without_gradient,
 )
-from steelyard.language.origins import Origin, origin_of
+from steelyard.distributions.origins import Origin, origin_of
+from steelyard.errors import AddressError, ArgumentError, SteelyardError
+from steelyard.language.addresses import check_address
 from steelyard.language.programs import Primitive
 from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient

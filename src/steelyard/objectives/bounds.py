@@ -151,8 +151,10 @@ def dreg(level: Level) -> Float[Array, ""]:
     # The parameters of the densities contribute alike to both; what is left is the path through the values.
     path = level.log_v - (level.fixed.numerator - level.fixed.denominator)
     # Variables of one side only are drawn by one side, and belong to the extended density of the other.
-    one = jnp.zeros_like(nu)
-    extended = log_joint(level.fixed.target, one) + log_joint(level.fixed.proposal, one, dom(level.target.trace))
+    log_one = jnp.zeros_like(nu)
+    extended = log_joint(level.fixed.target, log_one) + log_joint(
+        level.fixed.proposal, log_one, dom(level.target.trace)
+    )
     surrogate = -weighted_sum(nu**2, path) - weighted_sum(nu, extended)
     return with_gradient_of(-log_mean(level.log_weight), surrogate)
 

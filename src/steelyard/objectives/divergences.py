@@ -60,19 +60,19 @@ def reverse_kl(level: Level) -> Float[Array, ""]:
         True
     """
     w, wv = normalized(level.log_w), normalized(outgoing(level))
-    one = jnp.zeros_like(w)
+    log_one = jnp.zeros_like(w)
     # A factor that all particles share changes no divergence; next to it, nothing would be left of one.
     log_v = relative(level.log_v)
     cost = -log_v
     average = weighted_sum(w, cost)
     signal = jnp.where(w == 0, 0.0, w * (cost - average))
-    before, score = incoming(level, one), kernel_score(level)
+    before, score = incoming(level, log_one), kernel_score(level)
     if level.kernel is not None and observes(level.kernel):
         # The kernel is a part of gamma_{k-1} then, by its weight and by what it draws.
-        before, score = before + level.kernel.log_weight + (one if score is None else score), None
+        before, score = before + level.kernel.log_weight + (log_one if score is None else score), None
     surrogate = (
         weighted_sum(w, cost)
-        + weighted_sum(wv, log_joint(level.fixed.marginal, one))
+        + weighted_sum(wv, log_joint(level.fixed.marginal, log_one))
         - weighted_sum(w, before)
         + score_term(before, signal)
         + score_term(score, signal)
@@ -110,14 +110,14 @@ def forward_kl(level: Level) -> Float[Array, ""]:
         True
     """
     w, wv = normalized(level.log_w), normalized(outgoing(level))
-    one = jnp.zeros_like(w)
+    log_one = jnp.zeros_like(w)
     log_v = relative(level.log_v)
     average = weighted_sum(wv, log_v)
     signal = jnp.where(wv == 0, 0.0, wv * (log_v - average))
     surrogate = (
-        weighted_sum(w - wv if observes(level.kernel) else -wv, log_joint(level.fixed.kernel, one))
-        + weighted_sum(w - wv, incoming(level, one))
-        + score_term(log_joint(level.fixed.target, one), signal)
+        weighted_sum(w - wv if observes(level.kernel) else -wv, log_joint(level.fixed.kernel, log_one))
+        + weighted_sum(w - wv, incoming(level, log_one))
+        + score_term(log_joint(level.fixed.target, log_one), signal)
     )
     return with_gradient_of(average - log_increment(level.log_w, log_v), surrogate)
 

@@ -10,7 +10,8 @@ from jax.lax import stop_gradient
 from steelyard.maps import Domain, dom, log_product
 from steelyard.particles.weights import normalize, relative, total
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.levels import Level, Objective, total_score
+from steelyard.semantics.facts import total_score
+from steelyard.semantics.levels import Level, Objective
 
 
 def kernels_learn_by(transformation: Callable[[Any], Any]) -> Callable[[Objective], Objective]:
@@ -59,12 +60,12 @@ def normalized(log_weight: Any) -> Any:
     return stop_gradient(normalize(log_weight))
 
 
-def log_joint(e: Evaluation | None, one: Any, without: Domain | None = None) -> Any:
+def log_joint(e: Evaluation | None, log_one: Any, without: Domain | None = None) -> Any:
     """Return the log of the product of all densities of an evaluation, but for those in a domain."""
     if e is None:
-        return one
+        return log_one
     domain = dom(e.log_density)
-    return log_product(e.log_density, domain if without is None else domain - without, one)
+    return log_product(e.log_density, domain if without is None else domain - without, log_one)
 
 
 def weighted_sum(weight: Any, terms: Any) -> Any:
@@ -86,9 +87,9 @@ def _(primals: Any, tangents: Any) -> Any:
     return _weighted_sum(*primals), jnp.vdot(primals[0], tangents[1])
 
 
-def incoming(level: Level, one: Any) -> Any:
+def incoming(level: Level, log_one: Any) -> Any:
     """Return the log density of what came in: that of the proposal, without the addresses of its kernel."""
-    return log_joint(level.proposal, one, None if level.kernel is None else dom(level.kernel.log_density))
+    return log_joint(level.proposal, log_one, None if level.kernel is None else dom(level.kernel.log_density))
 
 
 def observes(e: Evaluation | None) -> bool:

@@ -37,7 +37,8 @@ def scattered(key: Key) -> UInt32[Array, "2"]:
     high, low = _feistel(words[0], words[1])
     for i in range(2, words.size):
         high, low = _feistel(high + words[i], low)
-    return jnp.stack([high, low])
+    # A barrier: XLA would else compute them again in every draw.
+    return jax.lax.optimization_barrier(jnp.stack([high, low]))
 
 
 def _feistel(high: Array, low: Array) -> tuple[Array, Array]:
@@ -130,11 +131,13 @@ def _recomputed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Arra
 
 
 def _computed_once(key: Array, bits: Array) -> Array:
-    """Return words of 32 bits, which XLA would else compute again in everything that uses them.
+    """Return words of 32 bits, which XLA on a CPU would else compute again in everything that uses them.
 
-    It keeps what it takes for expensive, as a remainder by a number that it does not know; this one changes a single
-    value of 2^32, and no finite float.
+    XLA stores only results that it considers expensive. A remainder by a run-time divisor counts as expensive. This one
+    changes a single value of 2^32, and no finite float.
     """
+    if jax.default_backend() != "cpu":
+        return bits
     divisor = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
     return jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
 

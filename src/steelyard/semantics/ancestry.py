@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from steelyard.maps import take
-from steelyard.semantics.manual_axes import varying_like_results
+from steelyard.particles.manual_axes import varying_like_results
 
 
 @jax.tree_util.register_dataclass

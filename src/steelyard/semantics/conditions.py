@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpyro.distributions.transforms import Transform
 
+from steelyard.distributions.origins import KINDS
 from steelyard.errors import (
     AddressError,
     ArgumentError,
@@ -15,20 +15,15 @@ from steelyard.errors import (
     ObservedKernelError,
 )
 from steelyard.language.addresses import Previous, previous, variable
-from steelyard.language.bijections import is_joint
 from steelyard.language.describe import describe
-from steelyard.language.origins import KINDS
 from steelyard.language.programs import (
     Carried,
     Extend,
-    Mcmc,
-    Metropolis,
     Move,
     Program,
     Propose,
     Rename,
     Scan,
-    Transport,
     subprograms,
 )
 from steelyard.maps import Domain, Map, dom
@@ -38,14 +33,14 @@ from steelyard.semantics.values import Values
 WRITTEN_OUT = "for x in xs: q = step(q, x)"
 
 
-def _overlap(domain: Domain) -> list[str]:
+def overlap(domain: Domain) -> list[str]:
     """Return the addresses that some particle has, as far as can be known before anything runs."""
     return sorted(a for a, m in domain.items() if not isinstance(m, np.ndarray) or m.any())
 
 
 def check_disjoint(first: Domain, second: Domain, q: Program) -> None:
     """Raise `AddressError` if two parts of q share an address."""
-    if both_have := _overlap(first & second):
+    if both_have := overlap(first & second):
         raise AddressError(
             f"{describe(q)}: both programs have the address {', '.join(map(repr, both_have))}. "
             f"Rename one of them, rename(f, {{{both_have[0]!r}: ...}}); or, if the second samples the variable anew, "
@@ -53,7 +48,7 @@ def check_disjoint(first: Domain, second: Domain, q: Program) -> None:
         )
 
 
-def check_moved(before: Domain, moved: Domain, q: Move, *, known: bool) -> None:
+def check_moved(before: Domain, moved: Domain, q: Move, *, sees_all: bool) -> None:
     """Raise `AddressError` if q moves to a version that is there; or, where all
     addresses are known, moves a variable in some of its particles only.
     """
@@ -63,7 +58,7 @@ def check_moved(before: Domain, moved: Domain, q: Move, *, known: bool) -> None:
                 f"{describe(q)}: {describe(q.q2)} samples {a!r}, which is there already as the previous version of "
                 f"{a.of!r}. Move {variable(a)!r} itself; prev(f) belongs in the extend of a target."
             )
-        if known and before[a] is True and moved[a] is not True:
+        if sees_all and before[a] is True and moved[a] is not True:
             raise AddressError(
                 f"{describe(q)}: {describe(q.q2)} samples {a!r} in some particles only, so that the old value would be "
                 f"at {a!r} in some of them and at {previous(a)!r} in others. Sample {a!r} in all of them, or give "
@@ -73,14 +68,14 @@ def check_moved(before: Domain, moved: Domain, q: Move, *, known: bool) -> None:
 
 def check_unobserved(rho: Domain, tau: Domain, q: Extend) -> None:
     """Raise `ObservedKernelError` if the kernel of q observes something: if dom(rho) is not dom(tau)."""
-    if addresses := _overlap(_unsampled(rho, tau)):
+    if addresses := overlap(unsampled(rho, tau)):
         raise ObservedKernelError(
             f"{describe(q)}: the kernel {describe(q.f)} observes {', '.join(map(repr, addresses))}; an extension may "
             f"only sample, else the target would not be its marginal. Observe it in the target program instead."
         )
 
 
-def _unsampled(rho: Domain, tau: Domain) -> Domain:
+def unsampled(rho: Domain, tau: Domain) -> Domain:
     """Return what has a density and is no variable: what is observed."""
     # Where masks are not known yet, an address that is in both maps has the same mask in both.
     known = {a: m for a, m in tau.items() if not isinstance(m, bool | np.ndarray)}
@@ -93,7 +88,7 @@ def check_measures(tau1: Map[Any], tau2: Map[Any], q: Propose, remark: Callable[
     Remark on each variable that the target has where the proposal never is, and raise `MeasureError` if a density would
     be divided by a mass, or a mass by a density.
     """
-    for a in _overlap(dom(tau1) & dom(tau2)):
+    for a in overlap(dom(tau1) & dom(tau2)):
         origin, own = tau1.origins.get(a), tau2.origins.get(a)
         if origin is None or own is None:
             continue
@@ -126,120 +121,10 @@ def check_joint(joint: tuple[frozenset[str], ...], tau2: Domain, q: Propose) -> 
             )
 
 
-def check_transported(trace: Map[Any], q: Transport) -> list[str]:
-    """Return the variables that q transports; raise an error if there are none, or some particle lacks one."""
-    names = list(q.only if q.only is not None else trace)
-    for a in names:
-        if trace.present(a) is not True:
-            everywhere = [b for b in trace if trace.present(b) is True]
-            raise AddressError(
-                f"{describe(q)}: there is no variable {a!r} in every particle; there are "
-                f"{', '.join(map(repr, everywhere)) or 'none'}. Name the variables to transport: only=[...]."
-            )
-        origin = trace.origins.get(a)
-        if origin is not None and origin.kind != "density" and isinstance(q.bijection, Transform):
-            raise MeasureError(
-                f"{describe(q)}: {a!r} is from {origin.name}, which {KINDS[origin.kind]}, but a differentiable "
-                f"bijection transports densities. Name the variables to transport: only=[...]."
-            )
-    if not names:
-        raise AddressError(f"{describe(q)}: there is no variable to transport.")
-    return sorted(names)
-
-
-def given_to(q: Transport, names: tuple[str, ...] | None, tau0: Map[Any] | None) -> Map[Any]:
-    """Return the variables of q that are given: all that it transports, or none of them."""
-    if tau0 is None or names is None:
-        return Map()
-    given = [a for a in sorted(names) if tau0.present(a) is True]
-    if given and given != sorted(names):
-        lacks = [a for a in sorted(names) if a not in given]
-        raise AddressError(
-            f"{describe(q)}: of the variables that it transports, {', '.join(map(repr, given))} is given and "
-            f"{', '.join(map(repr, lacks))} is not, in every particle. Give all of them, or none."
-        )
-    return tau0.restrict(Domain(dict.fromkeys(given, True)))
-
-
-def check_whole(q: Transport, given: Map[Any], groups: list[Any]) -> None:
-    """Raise `ArgumentError` if some of the variables that q mixes are to move, and others to be held."""
-    if is_joint(q.bijection, list(given)) and sum(map(bool, groups)) > 1:
-        raise ArgumentError(
-            f"{describe(q)}: the bijection mixes {', '.join(map(repr, given))}, so that a kernel cannot move some of "
-            f"them and hold the others. Name all of them, only=[...], or none."
-        )
-
-
-def check_proposal(q: Metropolis, fresh: Evaluation, old: Map[Any], *, known: bool) -> None:
-    """Raise an error if the proposal of q observes something, or samples a variable that there is not to move."""
-    if observed := _overlap(_unsampled(dom(fresh.log_density), dom(fresh.trace))):
-        raise ObservedKernelError(
-            f"{describe(q)}: the proposal {describe(q.f)} observes {', '.join(map(repr, observed))}; a proposal may "
-            f"only sample, else its density is not known. Observe it in the target program instead."
-        )
-    for a in fresh.trace:
-        if known and a not in old:
-            raise AddressError(
-                f"{describe(q)}: {describe(q.f)} samples {a!r}, which is no variable of the program that it moves; "
-                f"that has {', '.join(map(repr, old)) or 'none'}. A proposal may sample these and no others."
-            )
-
-
-def check_moved_by(q: Mcmc, trace: Map[Any], moved: Any, *, known: bool) -> None:
-    """Raise an error if q is to move what there is not, or has nothing to move."""
-    for a in q.only or ():
-        if known and a not in trace:
-            raise AddressError(
-                f"{describe(q)}: there is no variable {a!r} to move; there are {', '.join(map(repr, trace)) or 'none'}."
-            )
-    if known and not moved:
-        raise AddressError(
-            f"{describe(q)}: there is no continuous variable to move; there are "
-            f"{', '.join(map(repr, trace)) or 'none'}. Use metropolis(f, q) with a program f that samples discrete "
-            f"variables again."
-        )
-
-
-def check_kernel(q: Mcmc, made: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the two functions of a Markov kernel; raise `ArgumentError` if they are not two functions."""
-    parts = made if isinstance(made, tuple) else ()
-    if len(parts) == 2 and all(map(callable, parts)):
-        return parts[0], parts[1]
-    raise ArgumentError(
-        f"{describe(q)}: a kernel is a function kernel(log_density) that returns two functions, init(position) and "
-        f"step(key, state); this one returned {type(made).__name__}."
-    )
-
-
-def check_state(q: Mcmc, state: Any, position: dict[str, Any]) -> None:
-    """Raise `ArgumentError` unless the state of a Markov kernel holds the position that it was given."""
-    if set(getattr(state, "position", None) or ()) != set(position):
-        raise ArgumentError(
-            f"{describe(q)}: init(position) returns a state whose attribute `position` is the dictionary that it was "
-            f"given, with {', '.join(map(repr, sorted(position)))}; this one returned {type(state).__name__}. Use, for "
-            f"example, a NamedTuple with a field `position`."
-        )
-
-
-def check_density_known(e: Evaluation, p: Program, q: Mcmc | Metropolis) -> None:
-    """Raise an error if a Markov kernel cannot know the density that it is to leave invariant."""
-    if e.partial:
-        raise GrammarError(
-            f"{describe(q)}: a scan dropped variables, keeping only the newest, so that the density to leave invariant "
-            f"is an integral that is not known. Leave keep out of the scan, or move the particles inside of its steps."
-        )
-    if any(isinstance(part, Carried) for part in subprograms(p)):
-        raise LoopStructureError(
-            f"{describe(q)}: inside of a step, the density of the program so far is that of the step before, which "
-            f"this step does not know. Let the kernel move what the step proposed for: mcmc(kernel, propose(p, q)). "
-            f"Or write the loop out: {WRITTEN_OUT}."
-        )
-
-
-def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bool) -> None:
+def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, sees_all: bool) -> None:
     """Raise `AddressError` if a new address is in use already or, where all are known, an old one does not exist."""
     for a, b in new.items():
-        if known and a not in addresses:
+        if sees_all and a not in addresses:
             raise AddressError(
                 f"{describe(q)}: there is no address {a!r} to rename; the program has "
                 f"{', '.join(map(repr, sorted(addresses))) or 'none'}."
@@ -252,7 +137,7 @@ def check_rename(addresses: Domain, new: dict[str, str], q: Rename, *, known: bo
 
 def check_complete(e: Evaluation, q: Propose) -> None:
     """Raise `GrammarError` if some variables of the proposal were dropped, so that its density is not known."""
-    if e.partial:
+    if e.facts.partial:
         raise GrammarError(
             f"{describe(q)}: the proposal has a scan that keeps only the newest version of each variable, so that the "
             f"density to divide by is not known. Leave keep out of the scan, or propose for each of its steps."
@@ -270,20 +155,24 @@ def check_kept(trace: Map[Any], q: Scan) -> None:
             )
 
 
-def check_carried(q: Carried, c0: Values, tau0: Map[Any] | None) -> None:
-    """Raise an error if the program so far is to run on another value, or its density is asked for elsewhere."""
+def check_carried(q: Carried[Evaluation, Values], c0: Values, tau0: Map[Any] | None) -> Evaluation:
+    """Return the evaluation of the program so far.
+
+    Raise an error if it is to run on another value, or its density is asked for elsewhere.
+    """
     if tau0 is not None:
         raise ArgumentError(
             "scan: an objective, or a detach around all of the step, needs the density of the program so far at held "
             "values, which only the step before could evaluate. Let the step end with a propose, and detach what "
             f"goes into it: move(detach(kernel), detach(q)). Or write the loop out: {WRITTEN_OUT}."
         )
-    if c0 is not q.arguments:
+    if q.evaluation is None or c0 is not q.arguments:
         raise LoopStructureError(
             "scan: the step runs the program so far, q, on another value than the scan was called with. A loop has run "
             "it already, once, on the arguments of the scan: let q come first, as in compose(f, q) or move(f, q), or "
             f"write the loop out: {WRITTEN_OUT}."
         )
+    return q.evaluation
 
 
 def check_step(built: Program, so_far: Carried, q: Scan) -> None:

@@ -1,18 +1,42 @@
 """What the rules ask of an engine."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Generator
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from steelyard.language.programs import Adapt, Primitive, Program, Scan
+from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
 from steelyard.language.state import Run
-from steelyard.maps import Domain, Map
+from steelyard.maps import Map
 from steelyard.particles.resampling import Noise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
 
 Trace: TypeAlias = Map[Any]
+
+
+@runtime_checkable
+class Known(Protocol):
+    """What is known of a program before it runs: densities that are the same as they were."""
+
+    @property
+    def log_density(self) -> Map[Any]:
+        """The densities that need not be computed again."""
+        ...
+
+
+class Premise(NamedTuple):
+    """The question of a rule: to what does q, called with c0, evaluate, with the values of tau0 substituted?
+
+    `known` is what the marginal of q need not compute again.
+    """
+
+    q: Program
+    c0: Values
+    tau0: Trace | None = None
+    known: Known | None = None
+
+
+Rule: TypeAlias = Generator[Premise, Evaluation, Evaluation]
 
 
 class Moved(NamedTuple):
@@ -22,15 +46,11 @@ class Moved(NamedTuple):
     acceptance: Any
 
 
-# A function of how a program is evaluated at a trace, of keys by number, and of the trace of one particle.
-Transition: TypeAlias = Callable[[Callable[[Trace], Evaluation], Callable[[Any], Any], Trace], Moved]
-
-
 class Engine(Protocol):
     """What the rules ask of an engine."""
 
     @property
-    def one(self) -> Any:
+    def log_one(self) -> Any:
         """The log weights of particles of weight one."""
         ...
 
@@ -52,12 +72,12 @@ class Engine(Protocol):
         """Evaluate a program at a trace that has all its variables, without using up randomness."""
         ...
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Trace) -> Run:
+    def primitive(self, f: Primitive, c0: Values, tau0: Trace, known: Known | None = None) -> Run:
         """Run a primitive program for every particle, under substitution."""
         ...
 
-    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
-        """Take densities over from e1 when p runs inside, and tell which are the same."""
+    def known(self, f: Program, c0: Values, e1: Evaluation) -> Known | None:
+        """Return what f need not compute again at the trace of e1, whose particles were called with c0."""
         ...
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -72,8 +92,8 @@ class Engine(Protocol):
         """Evaluate the steps of an adaptive scan."""
         ...
 
-    def each(self, transition: Transition, p: Program, c0: Values, tau: Trace) -> Moved:
-        """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
+    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Trace) -> Moved:
+        """Move every particle on its own by the kernel of q, which leaves the density of p invariant."""
         ...
 
     def pushed(self, bijection: Any, tau: Trace, *, back: bool = False) -> tuple[Trace, dict[str, Any]]:

@@ -1,7 +1,10 @@
-"""What evaluating a program gives: the record that every rule, engine and objective speaks."""
+"""What evaluating a program gives: the record that every rule, engine and objective speaks.
+
+It has three parts: the judgement of the paper, c, tau, rho, w; a record for people; and facts that the rules need.
+"""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -11,59 +14,15 @@ from jaxtyping import Array, Float
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
+from steelyard.output import Encodable, drawn, rendered
 from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
-from steelyard.semantics import display
 from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
+from steelyard.semantics.facts import Facts, total_score
+from steelyard.semantics.record import LevelSummary, Record
 from steelyard.semantics.values import Values
-from steelyard.types import Ancestors, Count, Key, LogWeights, Method, Scalar
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class LevelSummary:
-    """What a person needs to see of one propose or resample to find where a sampler degenerates.
-
-    Attributes:
-        label: the combinator and its target.
-        log_z_increment: how much the estimate of log Z changed.
-        ess: the effective sample size of the outgoing weights.
-        max_weight: the largest normalised weight.
-        ancestors: how many distinct particles were kept; all of them, where nothing was resampled.
-        loss: what the objective gave here; zero without one.
-        acceptance: of a Markov kernel, how often it moved a particle: the average of the acceptance probabilities, by
-            weight, over particles and steps; else None.
-        jump: of a Markov kernel, the average squared distance between the places of a particle before and after; else
-            None.
-
-    Example:
-        >>> import jax, steelyard as sy
-        >>> def q(s): s.factor("score", 0.5)
-        >>> [level.label for level in sy.evaluate(sy.resample(q), jax.random.key(0), particles=3).levels]
-        ['resample']
-    """
-
-    label: str = field(metadata={"static": True})
-    log_z_increment: Scalar
-    ess: Scalar
-    max_weight: Scalar
-    ancestors: Any
-    loss: Any = 0.0
-    acceptance: Any = None
-    jump: Any = None
-
-    @classmethod
-    def of(
-        cls, label: str, log_weight: LogWeights, increment: Any = None, *, ancestors: Any = None, loss: Any = 0.0
-    ) -> "LevelSummary":
-        """Summarise a step to these weights, which changed log Z by an increment; not at all, if None."""
-        if increment is None:
-            xp = log_weight.__array_namespace__()
-            increment = xp.where(xp.isfinite(weights.log_mean(log_weight)), 0.0, xp.nan)
-        kept = log_weight.shape[-1] if ancestors is None else resampling.distinct(ancestors)
-        ess, largest = weights.effective_sample_size(log_weight), weights.normalize(log_weight).max(axis=-1)
-        return cls(label, increment, ess, largest, kept, loss)
+from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 
 
 @jax.tree_util.register_dataclass
@@ -75,13 +34,8 @@ class Evaluation:
         trace: tau, from address to the value of every unobserved variable.
         log_density: rho, from address to the log density of every variable, observed ones too.
         log_weight: log w, properly weighted for the density that the program denotes.
-        levels: a summary of each propose and resample, in the order in which they ran.
-        ancestors: for each particle the index that it descends from; None where nothing was resampled.
-        loss: the sum of the objectives of all levels; zero without one.
-        score: the log density of the variables that were drawn and are not reparameterised; None without any.
-        kernel: of a compose or move, the evaluation of the program that ran last; for objectives.
-        fixed: whether no gradient flows into the values of the trace.
-        histories: of each `scan` that keeps variables, their values at each step and the ancestors that connect them.
+        record: what people look at: levels, ancestors, loss, histories.
+        facts: what only the rules and objectives need.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -98,27 +52,53 @@ class Evaluation:
     trace: Map[Any]
     log_density: Map[Any]
     log_weight: LogWeights
-    levels: tuple[LevelSummary, ...] = ()
-    ancestors: Ancestors | None = None
-    loss: Any = 0.0
-    score: LogWeights | None = None
-    kernel: "Evaluation | None" = None
-    fixed: bool = field(default=False, metadata={"static": True})
-    # In a loop: the densities at detached values, which only the step before could evaluate.
-    at_rest: Map[Any] | None = None
-    histories: tuple[Kept, ...] = ()
-    # Whether variables were dropped, so that the densities are not those of the whole program.
-    partial: bool = field(default=False, metadata={"static": True})
-    # Which program the densities are of, while it is known; see `semantics/dependencies.py`.
-    provenance: Any = field(default=None, metadata={"static": True})
-    # What that program returned: quantities that need not be computed again until a variable of theirs is replaced.
-    returned: Values | None = None
-    # Of an extended target: the evaluation of its marginal, which was made on the way.
-    marginal: "Evaluation | None" = None
-    # The variables that a bijection mixed, whose densities have a meaning only together.
-    joint: tuple[frozenset[str], ...] = field(default=(), metadata={"static": True})
-    # What an adaptive schedule chose, step by step.
-    found: Any = None
+    record: Record = Record()
+    facts: Facts = Facts()
+
+    @property
+    def levels(self) -> tuple[LevelSummary, ...]:
+        """A summary of each propose and resample, in the order in which they ran."""
+        return self.record.levels
+
+    @property
+    def ancestors(self) -> Ancestors | None:
+        """For each particle the index that it descends from; None where nothing was resampled."""
+        return self.record.ancestors
+
+    @property
+    def loss(self) -> Any:
+        """The sum of the objectives of all levels; zero without one."""
+        return self.record.loss
+
+    @property
+    def histories(self) -> tuple[Kept, ...]:
+        """Of each `scan` that keeps variables, their values at each step and the ancestors that connect them."""
+        return self.record.histories
+
+    @property
+    def found(self) -> Any:
+        """What an adaptive schedule chose; None without one."""
+        return self.record.found
+
+    @property
+    def score(self) -> LogWeights | None:
+        """The log density of the variables that were drawn and are not reparameterised; None without any."""
+        return self.facts.score
+
+    @property
+    def kernel(self) -> "Evaluation | None":
+        """Of a compose or move, the evaluation of the program that ran last; for objectives."""
+        return self.facts.kernel
+
+    @property
+    def fixed(self) -> bool:
+        """Whether no gradient flows into the values of the trace."""
+        return self.facts.fixed
+
+    @property
+    def marginal(self) -> "Evaluation":
+        """Of an extended target, the evaluation of its marginal; of any other program, its own."""
+        return self.facts.marginal or self
 
     @property
     def value(self) -> Any:
@@ -206,28 +186,56 @@ class Evaluation:
             noise = noise.to_uniforms()
         indices = resampling.ancestors(self.log_weight, method, noise, size)
         xp = self.log_weight.__array_namespace__()
-        return replace(self.reindex(indices), log_weight=xp.broadcast_to(self.log_z, (size,)), ancestors=indices)
+        out = self.reindex(indices)
+        return replace(
+            out,
+            log_weight=xp.broadcast_to(self.log_z, (size,)),
+            record=replace(out.record, ancestors=indices),
+        )
 
     def reindex(self, ancestors: Ancestors | None) -> "Evaluation":
         """Return the evaluation in which particle l is what particle `ancestors[l]` was; itself, if None."""
         if ancestors is None:
             return self
         values = self.values.reindex(ancestors)
-        same = self.returned is self.values
+        return Evaluation(
+            values,
+            self.trace.reindex(ancestors),
+            self.log_density.reindex(ancestors),
+            take(self.log_weight, ancestors),
+            self.record.reindex(ancestors),
+            self.facts.reindex(ancestors, self.values, values),
+        )
+
+    def rename(self, new: Callable[[str], str]) -> "Evaluation":
+        """Return the evaluation under other addresses; of what was kept, that of addresses which it still has."""
         return replace(
             self,
-            values=values,
-            trace=self.trace.reindex(ancestors),
-            log_density=self.log_density.reindex(ancestors),
-            log_weight=take(self.log_weight, ancestors),
-            ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
-            score=take(self.score, ancestors),
-            at_rest=None if self.at_rest is None else self.at_rest.reindex(ancestors),
-            returned=self.returned and (values if same else self.returned.reindex(ancestors)),
-            histories=tuple(history.reindex(ancestors) for history in self.histories),
-            kernel=None,
-            marginal=None,
+            trace=self.trace.rename(new),
+            log_density=self.log_density.rename(new),
+            record=self.record.rename(lambda a: new(a) if a in self.log_density else a),
+            facts=self.facts.rename(new),
         )
+
+    def then(self, after: "Evaluation") -> "Evaluation":
+        """Return the evaluation of two programs one after the other, whose domains are disjoint."""
+        return Evaluation(
+            after.values,
+            after.trace | self.trace,
+            after.log_density | self.log_density,
+            after.log_weight + self.log_weight,
+            self.record.then(after.record),
+            self.facts.then(after),
+        )
+
+    def finished(self) -> "Evaluation":
+        """Return the evaluation without the facts that only rules need."""
+        facts = replace(self.facts, kernel=None, marginal=None, provenance=None, returned=None)
+        return replace(self, facts=facts)
+
+    def as_arguments(self, c0: Values) -> Values:
+        """Return what the next program is called with: the value of this one, which was called with c0."""
+        return self.values.as_arguments(total_score(c0.score, self.score))
 
     @property
     def kept(self) -> Kept | None:
@@ -257,7 +265,7 @@ class Evaluation:
             >>> sy.evaluate(q, jax.random.key(0), particles=100).trajectories()["z"].shape
             (100, 4)
         """
-        if not self.histories:
+        if not self.record.histories:
             raise ArgumentError("trajectories: nothing was kept. Name the variables: scan(step, q, xs, keep=['z']).")
         follow = trajectories
         for _ in range(self.log_weight.ndim - 1):
@@ -265,10 +273,10 @@ class Evaluation:
         return follow(self.histories)
 
     def __repr__(self) -> str:
-        return display.text(self)
+        return rendered(drawn(self), width=100)
 
     def __rich__(self) -> Any:
-        return display.table(self)
+        return Encodable(drawn(self))
 
 
 def dense(objects: Any) -> Any:

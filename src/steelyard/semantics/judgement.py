@@ -6,6 +6,8 @@ No rule calls another, so that a program of a thousand levels needs no deep recu
 from collections.abc import Callable
 from typing import Any
 
+from steelyard.errors import GrammarError
+from steelyard.language.describe import describe
 from steelyard.language.programs import (
     Adapt,
     Carried,
@@ -26,76 +28,60 @@ from steelyard.language.programs import (
 )
 from steelyard.language.rewrite import target
 from steelyard.semantics import markov, rules, transports
-from steelyard.semantics.engine import Engine, Trace
+from steelyard.semantics.engine import Engine, Premise, Rule, Trace
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.rules import Rule
-from steelyard.semantics.values import Values
+
+# Programs that have values substituted, rule(engine, q, c0, tau0).
+RULES: dict[type[Program], Callable[..., Rule]] = {
+    Prev: rules.prev,
+    Rename: rules.rename,
+    Compose: rules.compose,
+    Move: rules.move,
+    Transport: transports.transport,
+    Carried: rules.carried,
+}
+# Targets, which may be known in part, rule(engine, q, c0, tau0, known).
+TARGET_RULES: dict[type[Program], Callable[..., Rule]] = {Primitive: rules.primitive, Extend: rules.extend}
+# Inference programs, rule(engine, q, c0). Under substitution they are evaluated as their target (appendix C).
+INFERENCE_RULES: dict[type[Program], Callable[..., Rule]] = {
+    Propose: rules.propose,
+    Resample: rules.resample,
+    Detach: rules.detach,
+    Scan: rules.scan,
+    Adapt: rules.adapt,
+    Mcmc: markov.mcmc,
+    Metropolis: markov.metropolis,
+}
 
 
 def evaluate(
-    engine: Engine,
-    q: Program,
-    c0: Values,
-    tau0: Trace | None,
-    seen: Callable[[Program, Trace | None, Evaluation], None] | None = None,
+    engine: Engine, premise: Premise, seen: Callable[[Program, Trace | None, Evaluation], None] | None = None
 ) -> Evaluation:
-    """Evaluate q by the rules. `seen` is told of every judgement on the way."""
-    running = [(q, tau0, apply(engine, q, c0, tau0))]
+    """Reach a judgement by the rules. `seen` is told of every judgement on the way."""
+    running = [(premise, apply(engine, premise))]
     e: Any = None
     while running:
-        q, tau0, rule = running[-1]
+        judged, rule = running[-1]
         try:
             premise = rule.send(e)
         except StopIteration as conclusion:
             running.pop()
             e = conclusion.value
             if seen is not None:
-                seen(q, tau0, e)
+                seen(judged.q, judged.tau0, e)
         else:
-            q, c0, tau0 = premise
-            running.append((q, tau0, apply(engine, q, c0, tau0)))
+            running.append((premise, apply(engine, premise)))
             e = None
     return e
 
 
-def apply(engine: Engine, q: Program, c0: Values, tau0: Trace | None) -> Rule:
-    """Return the rule for q. Under substitution an inference program is evaluated as its target (appendix C)."""
-    match q:
-        case Primitive():
-            return _axiom(rules.primitive(engine, q, c0, tau0))
-        case Prev():
-            return rules.prev(q, c0, tau0)
-        case Rename():
-            return rules.rename(engine, q, c0, tau0)
-        case Extend():
-            return rules.extend(q, c0, tau0)
-        case Compose():
-            return rules.compose(q, c0, tau0)
-        case Move():
-            return rules.move(engine, q, c0, tau0)
-        case Transport():
-            return transports.transport(engine, q, c0, tau0)
-        case Propose() | Resample() | Detach() | Scan() | Mcmc() | Metropolis() | Adapt() if tau0 is not None:
-            return apply(engine, target(q), c0, tau0)
-        case Propose():
-            return rules.propose(engine, q, c0)
-        case Resample():
-            return rules.resample(engine, q, c0)
-        case Detach():
-            return rules.detach(engine, q, c0)
-        case Scan():
-            return rules.scan(engine, q, c0)
-        case Adapt():
-            return rules.adapt(engine, q, c0)
-        case Mcmc():
-            return markov.mcmc(engine, q, c0)
-        case Metropolis():
-            return markov.metropolis(engine, q, c0)
-        case Carried():
-            return _axiom(rules.carried(q, c0, tau0))
-
-
-def _axiom(conclusion: Evaluation) -> Rule:
-    """A rule without premises."""
-    yield from ()
-    return conclusion
+def apply(engine: Engine, premise: Premise) -> Rule:
+    """Return the rule for a premise, applied to it."""
+    q, c0, tau0, known = premise
+    if (kind := type(q)) in TARGET_RULES:
+        return TARGET_RULES[kind](engine, q, c0, tau0, known)
+    if kind in RULES:
+        return RULES[kind](engine, q, c0, tau0)
+    if kind not in INFERENCE_RULES:
+        raise GrammarError(f"{describe(q)}: there is no rule for {kind.__name__} in semantics/judgement.py.")
+    return INFERENCE_RULES[kind](engine, q, c0) if tau0 is None else apply(engine, Premise(target(q), c0, tau0))

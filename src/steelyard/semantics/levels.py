@@ -10,10 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import ArgumentError
+from steelyard.language.describe import describe
 from steelyard.language.programs import Program, Propose, is_kernel
 from steelyard.language.rewrite import marginal, target
 from steelyard.maps import Map, dom, log_product
+from steelyard.particles import weights
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.facts import total_score
+from steelyard.semantics.record import LevelSummary
 from steelyard.semantics.values import Values
 from steelyard.types import LogWeights, stop_gradient
 
@@ -69,20 +73,14 @@ class Level:
         return total_score(self.past, self.proposal.score, self.target.score)
 
 
-def total_score(*scores: LogWeights | None) -> LogWeights | None:
-    """Return the sum of scores, of which None is the empty one."""
-    known = [score for score in scores if score is not None]
-    return sum(known[1:], start=known[0]) if known else None
-
-
-def is_at_rest(e: Evaluation, c0: Values) -> bool:
+def values_are_fixed(e: Evaluation, c0: Values) -> bool:
     """Tell whether no gradient flows into the values of an evaluation, or into the arguments that particles have."""
     return e.fixed and not any(c0.varies)
 
 
-def at_rest(engine: "Engine", p: Program, e: Evaluation, c0: Values) -> Map[Any]:
+def detached_log_density(engine: "Engine", p: Program, e: Evaluation, c0: Values) -> Map[Any]:
     """Return the densities of p at the values of an evaluation of it, through which no gradient flows."""
-    if is_at_rest(e, c0):
+    if values_are_fixed(e, c0):
         return e.log_density
     return engine.at(p, c0, stop_gradient(e.trace)).log_density
 
@@ -100,7 +98,7 @@ class Fixed:
         self._e1 = e1
         self._e2 = e2
         # Where nothing is to be held fixed: no gradient flows into the values as they are.
-        self._proposal_is_fixed = e1.fixed and not any(c0.varies)
+        self._proposal_is_fixed = values_are_fixed(e1, c0)
         self._target_is_fixed = self._proposal_is_fixed and not dom(e2.trace) - dom(e1.trace)
 
     @cached_property
@@ -121,7 +119,7 @@ class Fixed:
     def marginal(self) -> Evaluation:
         """marginal(p) at the values of the target."""
         if self._target_is_fixed:
-            return self._e2.marginal or self._e2
+            return self._e2.marginal
         return self._engine.at(marginal(self._q.p), self._c0, stop_gradient(self._e2.trace))
 
     @property
@@ -133,13 +131,13 @@ class Fixed:
     def numerator(self) -> Any:
         """The terms of the target in the incremental weight: all but the variables that the proposal lacks."""
         rho2, tau2, tau1 = self.target.log_density, self._e2.trace, self._e1.trace
-        return log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)), self._engine.one)
+        return log_product(rho2, dom(rho2) - (dom(tau2) - dom(tau1)), self._engine.log_one)
 
     @property
     def denominator(self) -> Any:
         """The terms of the proposal in the incremental weight: all but the variables that the target lacks."""
         rho1, tau1, tau2 = self.proposal.log_density, self._e1.trace, self._e2.trace
-        return log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)), self._engine.one)
+        return log_product(rho1, dom(rho1) - (dom(tau1) - dom(tau2)), self._engine.log_one)
 
 
 Objective: TypeAlias = Callable[[Level], Any]
@@ -165,3 +163,17 @@ def loss_of(objective: Objective, level: Level, place: str) -> Any:
         f"{place}: the objective {getattr(objective, '__name__', objective)!s} returned {got}, but a loss is one real "
         f"number. Average over the particles, for example with jnp.mean(...)."
     )
+
+
+def compared(
+    engine: "Engine", q: Propose, c0: Values, e1: Evaluation, e2: Evaluation, log_v: LogWeights
+) -> LevelSummary:
+    """Return what is to be seen of a propose: what it does to the weights, and the loss that its objective gives."""
+    objective = engine.objective if q.objective is None else q.objective
+    loss = 0.0
+    if objective is not None:
+        kernel, fixed = e1 if is_kernel(q.q) else e1.kernel, Fixed(engine, q, c0, e1, e2)
+        level = Level(e1, e2, e2.marginal, e1.log_weight, log_v, kernel, fixed, c0.score)
+        loss = loss_of(objective, level, describe(q))
+    increment = weights.log_increment(e1.log_weight, log_v)
+    return LevelSummary.of(f"propose({describe(marginal(q.p))})", e1.log_weight + log_v, increment, loss=loss)

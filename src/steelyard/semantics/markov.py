@@ -1,29 +1,26 @@
 """Markov kernels: rules that move particles and leave the density that they are from, and so their weights, alone."""
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from steelyard.language.coordinates import Position
 from steelyard.language.describe import describe
 from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, name_of
 from steelyard.language.rewrite import target
-from steelyard.maps import Map, chosen, dom, either, log_ratio, select
+from steelyard.maps import Domain, chosen, dom, either, log_ratio, select
 from steelyard.particles import weights
-from steelyard.semantics import conditions
-from steelyard.semantics.dependencies import Provenance, source_of
-from steelyard.semantics.engine import Engine, Moved, Trace
-from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.positions import placed
-from steelyard.semantics.rules import Rule
+from steelyard.semantics import markov_conditions as conditions
+from steelyard.semantics.engine import Engine, Known, Premise, Rule, Trace
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.facts import Facts, Provenance
+from steelyard.semantics.provenance import source_of
+from steelyard.semantics.record import LevelSummary
 from steelyard.semantics.values import Values
-from steelyard.types import is_traced, stop_gradient
+from steelyard.types import stop_gradient
 
 # The evaluation of a program for one particle, at a trace.
 At = Callable[[Trace], Evaluation]
@@ -37,14 +34,13 @@ def mcmc(engine: Engine, q: Mcmc, c0: Values) -> Rule:
     -----------------------------------------------------------------
     c2, tau2, rho2, w1 <- mcmc(kernel, q)(c0)
     """
-    e1 = yield q.q, c0, None
+    e1 = yield Premise(q.q, c0)
     p = target(q.q)
     conditions.check_density_known(e1, p, q)
-    source, c0 = c0, c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    walk = partial(_walk, q, engine.sees_all_addresses)
-    moved = engine.each(walk, p, c0, stop_gradient(e1.trace))
+    source, c0 = c0, c0.reindex(e1.ancestors)
+    moved = engine.walk(q, p, c0, stop_gradient(e1.trace))
     tau2 = stop_gradient(e1.trace | moved.values)
-    e2 = yield p, c0, tau2
+    e2 = yield Premise(p, c0, tau2)
     e = replace(e2, trace=stop_gradient(e2.trace), values=stop_gradient(e2.values))
     return _concluded(f"mcmc({name_of(q.kernel)})", e1, e, _provenance(p, source), moved.acceptance)
 
@@ -57,60 +53,62 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
     -----------------------------------------------------------------------------------------------------
     c2, tau2, rho2, w1 with probability min(1, alpha), else c1, tau1, rho1, w1 <- metropolis(f, q)(c0)
     """
-    e1 = yield q.q, c0, None
+    e1 = yield Premise(q.q, c0)
     p = target(q.q)
     conditions.check_density_known(e1, p, q)
-    source, c0 = c0, c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    known = source_of(e1, source)
-    returned = e1.returned if known and known.f == p else None
+    source, c0 = c0, c0.reindex(e1.ancestors)
+    origin = source_of(e1, source)
+    returned = e1.facts.returned if origin and origin.f == p else None
     if not e1.fixed:
         rest = engine.at(p, c0, stop_gradient(e1.trace))
         values, trace, returned = *stop_gradient((rest.values, e1.trace)), rest.values
-        e1 = replace(e1, values=values, trace=trace, log_density=rest.log_density, fixed=True)
-    e1 = replace(e1, provenance=_provenance(p, source), returned=returned)
+        e1 = replace(e1, values=values, trace=trace, log_density=rest.log_density)
+    e1 = replace(e1, facts=replace(e1.facts, fixed=True, provenance=_provenance(p, source), returned=returned))
     if q.steps != 1:
         return _repeated(engine, q, e1, source)
 
-    fresh = yield q.f, e1.values.as_arguments(), None
-    conditions.check_proposal(q, fresh, e1.trace, known=engine.sees_all_addresses)
+    fresh = yield Premise(q.f, e1.values.as_arguments())
+    conditions.check_proposal(q, fresh, e1.trace, sees_all=engine.sees_all_addresses)
     tau1, rho1, tau = e1.trace, e1.log_density, stop_gradient(fresh.trace)
-    new, known = tau1 | tau, e1.provenance and e1.provenance.without(tau)
-    with engine.reusing(p, source, replace(e1, trace=new, provenance=known)) as same:
-        # Of a program that runs here nobody asks for the weight: a product of as many densities as there are.
-        e2 = _unweighted(engine, p, c0, new) if isinstance(p, Primitive) else (yield p, c0, new)
-    back = yield q.f, e2.values.as_arguments(), tau1
+    new, origin = tau1 | tau, e1.facts.provenance and e1.facts.provenance.without(tau)
+    known = engine.known(p, source, replace(e1, trace=new, facts=replace(e1.facts, provenance=origin)))
+    same = Domain() if known is None else dom(known.log_density)
+    # Of a program that runs here nobody asks for the weight: a product of as many densities as there are.
+    e2 = _unweighted(engine, p, c0, new, known) if isinstance(p, Primitive) else (yield Premise(p, c0, new))
+    back = yield Premise(q.f, e2.values.as_arguments(), tau1)
     tau2, rho2 = e2.trace, e2.log_density
     # The step must lead back: what it keeps is the same from either side, and what it replaces can be sampled again.
     kept1, kept2 = dom(tau1) - dom(back.trace), dom(tau2) - dom(tau)
     lost = (kept1 - kept2, kept2 - kept1, dom(back.trace) - dom(tau1), dom(tau) - dom(tau2))
     one_way = reduce(either, (mask for domain in lost for mask in domain.values()), False)
-    there = log_ratio(rho2, dom(rho2) - same, rho1, dom(rho1) - same, engine.one)
-    log_alpha = there + log_ratio(back.log_density, dom(back.log_density), fresh.log_density, dom(tau), engine.one)
+    there = log_ratio(rho2, dom(rho2) - same, rho1, dom(rho1) - same, engine.log_one)
+    log_alpha = there + log_ratio(back.log_density, dom(back.log_density), fresh.log_density, dom(tau), engine.log_one)
     impossible = either(one_way, log_alpha != log_alpha)
-    log_alpha = stop_gradient(select(impossible, engine.one - np.inf, log_alpha))
+    log_alpha = stop_gradient(select(impossible, engine.log_one - np.inf, log_alpha))
     accepted = engine.accepts(log_alpha)
     stays = [a for a in tau1 if a not in tau and tau1.present(a) is True and tau2.present(a) is True]
-    c2 = e2.values.chosen(accepted, e1.returned or e1.values)
+    c2 = e2.values.chosen(accepted, e1.facts.returned or e1.values)
     e = replace(
         e2,
         values=_detached(c2, e1),
         trace=chosen(accepted, tau2, tau1, stays),
         log_density=chosen(accepted, rho2, rho1, same),
-        returned=c2,
+        facts=replace(e2.facts, returned=c2),
     )
     xp = log_alpha.__array_namespace__()
     acceptance = xp.exp(xp.minimum(log_alpha, 0.0))
-    return _concluded(f"metropolis({describe(q.f)})", e1, e, e1.provenance, acceptance)
+    return _concluded(f"metropolis({describe(q.f)})", e1, e, e1.facts.provenance, acceptance)
 
 
-def _unweighted(engine: Engine, f: Primitive, c0: Values, tau0: Trace) -> Evaluation:
-    c, tau, rho, score = engine.primitive(f, c0, tau0)
-    return Evaluation(c, tau, rho, engine.one, score=score, fixed=f.detached)
+def _unweighted(engine: Engine, f: Primitive, c0: Values, tau0: Trace, known: Known | None) -> Evaluation:
+    c, tau, rho, score = engine.primitive(f, c0, tau0, known)
+    return Evaluation(c, tau, rho, engine.log_one, facts=Facts(score, fixed=f.detached))
 
 
 def _detached(c2: Values, e1: Evaluation) -> Values:
     """Return values without gradients; what e1 returned too, it has without them already."""
-    pairs = zip(e1.returned.leaves, e1.values.leaves, strict=True) if e1.returned else ()
+    returned = e1.facts.returned
+    pairs = zip(returned.leaves, e1.values.leaves, strict=True) if returned else ()
     known = {id(x): y for x, y in pairs if x is not y}
     return replace(c2, leaves=tuple(known[id(x)] if id(x) in known else stop_gradient(x) for x in c2.leaves))
 
@@ -125,7 +123,7 @@ def _repeated(engine: Engine, q: Metropolis, e1: Evaluation, c0: Values) -> Eval
     rates = [level.acceptance for level in e.levels[len(e1.levels) :]]
     xp = e1.log_weight.__array_namespace__()
     rate = xp.mean(xp.asarray(rates)) if rates else 0.0
-    return _concluded(f"metropolis({describe(q.f)})", e1, replace(e, ancestors=None), e1.provenance, rate + engine.one)
+    return _concluded(f"metropolis({describe(q.f)})", e1, e, e1.facts.provenance, rate + engine.log_one)
 
 
 def _provenance(p: Program, c0: Values) -> Provenance | None:
@@ -139,20 +137,15 @@ def _concluded(
     share = weights.normalize(stop_gradient(e1.log_weight))
     rate, jump = (share * acceptance).sum(), (share * _squared_distance(e1.trace, e2.trace, share)).sum()
     summary = replace(LevelSummary.of(label, e1.log_weight), acceptance=rate, jump=jump)
-    return replace(
-        e1,
-        values=e2.values,
-        trace=e2.trace,
-        log_density=e2.log_density,
-        levels=(*e1.levels, summary),
-        kernel=None,
-        marginal=None,
-        at_rest=None,
-        fixed=True,
-        joint=e2.joint or e1.joint,
+    facts = replace(
+        e1.facts.detached(),
+        score=e1.score,
+        joint=e2.facts.joint or e1.facts.joint,
         provenance=provenance,
-        returned=e2.returned if provenance else None,
+        returned=e2.facts.returned if provenance else None,
     )
+    record = e1.record.with_level(summary)
+    return Evaluation(e2.values, e2.trace, e2.log_density, e1.log_weight, record, facts)
 
 
 def _squared_distance(tau1: Trace, tau2: Trace, like: Any) -> Any:
@@ -177,77 +170,3 @@ def _squares(x: Any, y: Any, shape: tuple[int, ...]) -> Any:
 
 def _arrays(pairs: Any) -> Any:
     return ((a, b) if isinstance(a, jax.Array) else (np.asarray(a), np.asarray(b)) for a, b in pairs)
-
-
-def _walk(q: Mcmc, known: bool, at: At, keys: Callable[[Any], Any], tau: Trace) -> Moved:
-    """Move one particle, in unconstrained coordinates."""
-
-    def named(values: dict[str, Any]) -> Trace:
-        return Map({**{a: tau[a] for a in tau}, **values}, tau.masks)
-
-    start = at(placed(tau, q.only)).trace
-    position = {a: start[a].coordinates for a in start if isinstance(start[a], Position)}
-    conditions.check_moved_by(q, tau, position, known=known)
-    if not position or q.steps == 0:
-        return Moved(Map(), jnp.zeros(()))
-
-    # Relative to where it starts, address by address: large numbers that stay the same must not drown the others.
-    first = at(named({a: Position(x) for a, x in position.items()})).log_density
-    offsets = {a: jnp.where(jnp.isfinite(x), x, 0.0) for a, x in first.items()}
-
-    def log_density(position: dict[str, Any]) -> Any:
-        e = at(named({a: Position(x) for a, x in position.items()}))
-        here = dict(e.log_density.items())
-        total = sum((here.get(a, 0.0) - offsets.get(a, 0.0) for a in {**offsets, **here}), start=jnp.zeros(()))
-        for domain in (dom(e.trace) - dom(tau), dom(tau) - dom(e.trace)):
-            for mask in domain.values():
-                total = select(mask, -jnp.inf, total)
-        # A density that is no number cannot be compared: nothing moves there.
-        return jnp.where(total < jnp.inf, total, -jnp.inf)
-
-    init, step = conditions.check_kernel(q, q.kernel(log_density))
-    state = init(position, keys(0)) if _takes_key(init) else init(position)
-    conditions.check_state(q, state, position)
-
-    def one(state: Any, number: Any) -> tuple[Any, Any]:
-        after, info = step(keys(number), state)
-        return after, _acceptance(info, state.position, after.position)
-
-    if is_traced(jax.tree.leaves(position)[0]):
-        state, rates = jax.lax.scan(one, state, jnp.arange(1, q.steps + 1))
-    else:
-        rates = []
-        for number in range(1, q.steps + 1):
-            state, rate = one(state, number)
-            rates.append(rate)
-    # Who did not move stays where it is to the last bit. There is no way to a place that is no number.
-    moved = _differs(position, state.position) & _is_finite(state.position)
-    new = at(named({a: Position(x) for a, x in state.position.items()})).trace
-    return Moved(Map({a: select(moved, new[a], tau[a]) for a in position}), jnp.mean(jnp.asarray(rates)))
-
-
-def _takes_key(init: Callable[..., Any]) -> bool:
-    """Tell whether a kernel begins at random: `init(position, key)`."""
-    try:
-        parameters = inspect.signature(init).parameters.values()
-    except ValueError:
-        return False
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len([x for x in parameters if x.kind in positional]) > 1
-
-
-def _acceptance(info: Any, before: Any, after: Any) -> Any:
-    """Return the acceptance probability that a kernel tells; or else whether it moved."""
-    for name in ("acceptance_rate", "is_accepted"):
-        if (rate := getattr(info, name, None)) is not None:
-            return jnp.asarray(rate, float)
-    return jnp.asarray(_differs(before, after), float)
-
-
-def _differs(before: Any, after: Any) -> Any:
-    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    return reduce(jnp.logical_or, (jnp.any(x != y) for x, y in pairs), jnp.asarray(False))
-
-
-def _is_finite(position: Any) -> Any:
-    return reduce(jnp.logical_and, (jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(position)))

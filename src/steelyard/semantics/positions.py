@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from steelyard.language.coordinates import Placed, Position
+from steelyard.distributions.coordinates import Placed, Position
 from steelyard.language.programs import Program
 from steelyard.maps import Map
 from steelyard.semantics.engine import Engine, Trace

@@ -1,21 +1,18 @@
 """The rules of evaluation, one function each, in the letters of the paper.
 
-A rule is a generator. It yields its premises, `q, c0, tau0` for the judgement `c, tau, rho, w <- q(c0)[tau0]`, is sent
-the `Evaluation` of each, and returns its conclusion; tau0 is None where nothing is substituted. (`judgement.py`
-runs them.) Everything is in logs, so that products are sums. dom(.) gives masks, one per address, and the set
-expressions of the paper are mask algebra: they hold for each particle.
+A rule is a generator. It yields its premises, `Premise(q, c0, tau0)` for the judgement `c, tau, rho, w <- q(c0)[tau0]`,
+is sent the `Evaluation` of each, and returns its conclusion; tau0 is None where nothing is substituted.
+(`judgement.py` runs them, and has the table of all rules.) Everything is in logs, so that products are sums. dom(.)
+gives masks, one per address, and the set expressions of the paper are mask algebra: they hold for each particle.
 
 Two things that the paper leaves open are settled here. A program that resamples tells its ancestors, and whatever was
 computed for its particles before (the arguments of a propose, the first part of a compose) is reindexed with them,
 because a particle must stay one particle. And a proposal of density zero under its own program has weight zero.
 """
 
-from collections.abc import Generator
 from dataclasses import replace
-from typing import TypeAlias
 
-from steelyard.language.addresses import Previous, previous, variable
-from steelyard.language.describe import describe
+from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
     Adapt,
     Carried,
@@ -25,34 +22,29 @@ from steelyard.language.programs import (
     Move,
     Prev,
     Primitive,
-    Program,
     Propose,
     Rename,
     Resample,
     Scan,
-    is_kernel,
 )
 from steelyard.language.rewrite import marginal, target
-from steelyard.maps import Map, dom, log_product, log_ratio
+from steelyard.maps import Domain, Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
 from steelyard.semantics import conditions
-from steelyard.semantics.dependencies import Provenance
-from steelyard.semantics.engine import Engine, Trace
-from steelyard.semantics.evaluation import Evaluation, LevelSummary
-from steelyard.semantics.levels import Fixed, Level, at_rest, is_at_rest, loss_of, total_score
+from steelyard.semantics.engine import Engine, Known, Premise, Rule, Trace
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.facts import Facts, Provenance, total_score
+from steelyard.semantics.levels import compared, detached_log_density, values_are_fixed
+from steelyard.semantics.record import LevelSummary
 from steelyard.semantics.values import Values
-from steelyard.semantics.versions import older, renamed, under, younger
+from steelyard.semantics.versions import older_by, under, younger
 from steelyard.types import stop_gradient
 
 # Weights that are equal up to rounding have all of the effective sample size.
 ROUNDING = 1e-5
 
 
-Premise: TypeAlias = tuple[Program, Values, Trace | None]
-Rule: TypeAlias = Generator[Premise, Evaluation, Evaluation]
-
-
-def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> Evaluation:
+def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None, known: Known | None) -> Rule:
     """Likelihood weighting (section 2.2).
 
     c, tau, rho <- f(c0)[tau0]
@@ -60,13 +52,14 @@ def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None) -> E
     ----------------------------------------------------------
     c, tau, rho, w <- f(c0)[tau0]
     """
+    yield from ()
     tau0 = Map() if tau0 is None else tau0
-    c, tau, rho, score = engine.primitive(f, c0, tau0)
-    w = log_product(rho, dom(rho) - (dom(tau) - dom(tau0)), engine.one)
-    return Evaluation(c, tau, rho, w, score=score, fixed=f.detached)
+    c, tau, rho, score = engine.primitive(f, c0, tau0, known)
+    w = log_product(rho, dom(rho) - (dom(tau) - dom(tau0)), engine.log_one)
+    return Evaluation(c, tau, rho, w, facts=Facts(score, fixed=f.detached))
 
 
-def extend(q: Extend, c0: Values, tau0: Trace | None) -> Rule:
+def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None, known: Known | None) -> Rule:
     """Extend (section 3.4; appendix C under substitution, where the value is f's here too).
 
     c1, tau1, rho1, w1 <- p(c0)    c2, tau2, rho2, w2 <- f(c1)
@@ -74,8 +67,8 @@ def extend(q: Extend, c0: Values, tau0: Trace | None) -> Rule:
     -----------------------------------------------------------------
     c2, tau1 + tau2, rho1 + rho2, w1 w2 <- extend(p, f)(c0)
     """
-    e1 = yield q.p, c0, tau0
-    e2 = yield q.f, e1.values.as_arguments(), tau0
+    e1 = yield Premise(q.p, c0, tau0, known)
+    e2 = yield Premise(q.f, e1.values.as_arguments(), tau0)
     conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
     conditions.check_unobserved(dom(e2.log_density), dom(e2.trace), q)
     return Evaluation(
@@ -83,12 +76,11 @@ def extend(q: Extend, c0: Values, tau0: Trace | None) -> Rule:
         e1.trace | e2.trace,
         e1.log_density | e2.log_density,
         e1.log_weight + e2.log_weight,
-        score=total_score(e1.score, e2.score),
-        marginal=e1.marginal or e1,
+        facts=Facts(total_score(e1.score, e2.score), marginal=e1.marginal),
     )
 
 
-def compose(q: Compose, c0: Values, tau0: Trace | None) -> Rule:
+def compose(engine: Engine, q: Compose, c0: Values, tau0: Trace | None) -> Rule:
     """Compose (section 3.4).
 
     c1, tau1, rho1, w1 <- q1(c0)    c2, tau2, rho2, w2 <- q2(c1)
@@ -96,11 +88,11 @@ def compose(q: Compose, c0: Values, tau0: Trace | None) -> Rule:
     -----------------------------------------------------------------
     c2, tau2 + tau1, rho2 + rho1, w2 w1 <- compose(q2, q1)(c0)
     """
-    e1 = yield q.q1, c0, tau0
-    e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
+    e1 = yield Premise(q.q1, c0, tau0)
+    e2 = yield Premise(q.q2, e1.as_arguments(c0), tau0)
     e1 = e1.reindex(e2.ancestors)
     conditions.check_disjoint(dom(e1.log_density), dom(e2.log_density), q)
-    return _joined(e2, e1)
+    return e1.then(e2)
 
 
 def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
@@ -112,44 +104,32 @@ def propose(engine: Engine, q: Propose, c0: Values) -> Rule:
     -----------------------------------------------------------------
     c3, tau3, rho3, w2 w1 / u1 <- propose(p, q)(c0)
 
-    Densities that are the same in rho1 and rho2 are taken over from rho1, and left out of both w2 and u1.
+    Densities that are known to be the same in rho1 and rho2 are passed to the second premise, and left out of both w2
+    and u1. The second premise has the third among its own.
     """
-    e1 = yield q.q, c0, None
+    e1 = yield Premise(q.q, c0)
     conditions.check_complete(e1, q)
-    source = c0
-    c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    with engine.reusing(marginal(q.p), source, e1) as same:
-        e2 = yield q.p, c0, e1.trace
+    known = engine.known(marginal(q.p), c0, e1)
+    source, c0 = c0, c0.reindex(e1.ancestors)
+    e2 = yield Premise(q.p, c0, e1.trace, known)
+    e3 = e2.marginal
     conditions.check_measures(e1.trace, e2.trace, q, engine.remark)
-    conditions.check_joint(e1.joint, dom(e2.trace), q)
-    e3 = e2.marginal or e2
+    conditions.check_joint(e1.facts.joint, dom(e2.trace), q)
     rho1, tau1, rho2, tau2 = e1.log_density, e1.trace, e2.log_density, e2.trace
+    same = Domain() if known is None else dom(known.log_density)
     in_w2 = dom(rho2) - (dom(tau2) - dom(tau1)) - same
     in_u1 = dom(rho1) - (dom(tau1) - dom(tau2)) - same
-    v = log_ratio(rho2, in_w2, rho1, in_u1, engine.one)
+    v = log_ratio(rho2, in_w2, rho1, in_u1, engine.log_one)
     w = v + e1.log_weight
 
-    objective = engine.objective if q.objective is None else q.objective
-    kernel = e1 if is_kernel(q.q) else e1.kernel
-    level = Level(e1, e2, e3, e1.log_weight, v, kernel, Fixed(engine, q, c0, e1, e2), c0.score)
-    loss = 0.0 if objective is None else loss_of(objective, level, describe(q))
-    increment = weights.log_increment(e1.log_weight, v)
-    summary = LevelSummary.of(f"propose({describe(marginal(q.p))})", w, increment, loss=loss)
-    return Evaluation(
-        e3.values,
-        e3.trace,
-        e3.log_density,
-        w,
-        (*e1.levels, summary),
-        e1.ancestors,
-        loss=e1.loss + loss,
-        score=total_score(e1.score, e2.score),
-        histories=e1.histories,
+    summary = compared(engine, q, c0, e1, e2, v)
+    facts = Facts(
+        total_score(e1.score, e2.score),
         fixed=e1.fixed and not dom(tau2) - dom(tau1),
-        found=e1.found,
         provenance=Provenance(f, source) if isinstance(f := marginal(q.p), Primitive) else None,
         returned=e3.values,
     )
+    return Evaluation(e3.values, e3.trace, e3.log_density, w, e1.record.with_level(summary), facts)
 
 
 def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
@@ -159,17 +139,17 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
     -----------------------------------------------------------------
     c1[a], tau1[a], rho1[a], w2 <- resample(q)(c0)
     """
-    e1 = yield q.q, c0, None
+    e1 = yield Premise(q.q, c0)
     w1, size = e1.log_weight, e1.particles
     a = resampling.ancestors(w1, q.method, engine.noise(q.method, w1), size)
-    w2 = engine.one + weights.log_mean(w1)
+    w2 = engine.log_one + weights.log_mean(w1)
     if q.threshold is not None:
         xp = w1.__array_namespace__()
         enough = weights.effective_sample_size(w1) >= q.threshold * size * (1 - ROUNDING)
         a = xp.where(enough, xp.arange(size), a)
         w2 = xp.where(enough, w1, w2)
-    summary = LevelSummary.of("resample", w2, ancestors=a)
-    return replace(e1.reindex(a), log_weight=w2, levels=(*e1.levels, summary))
+    e = e1.reindex(a)
+    return replace(e, log_weight=w2, record=e.record.with_level(LevelSummary.of("resample", w2, ancestors=a)))
 
 
 def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
@@ -182,27 +162,14 @@ def detach(engine: Engine, q: Detach, c0: Values) -> Rule:
     if isinstance(q.q, Resample):
         # The same, but densities are taken from ancestors, not evaluated once more.
         return (yield from resample(engine, replace(q.q, q=Detach(q.q.q)), c0))
-    e1 = yield q.q, c0, None
-    c0 = c0 if e1.ancestors is None else c0.reindex(e1.ancestors)
-    rho2 = e1.at_rest
+    e1 = yield Premise(q.q, c0)
+    c0 = c0.reindex(e1.ancestors)
+    rho2 = e1.facts.detached_log_density
     if rho2 is None:
-        rho2 = at_rest(engine, target(q.q), e1, c0)
-    return Evaluation(
-        stop_gradient(e1.values),
-        stop_gradient(e1.trace),
-        rho2,
-        stop_gradient(e1.log_weight),
-        e1.levels,
-        e1.ancestors,
-        loss=e1.loss,
-        histories=e1.histories,
-        partial=e1.partial,
-        fixed=True,
-        provenance=e1.provenance,
-        returned=e1.returned if is_at_rest(e1, c0) else None,
-        joint=e1.joint,
-        found=e1.found,
-    )
+        rho2 = detached_log_density(engine, target(q.q), e1, c0)
+    c1, tau1, w1 = stop_gradient((e1.values, e1.trace, e1.log_weight))
+    returned = e1.facts.returned if values_are_fixed(e1, c0) else None
+    return Evaluation(c1, tau1, rho2, w1, e1.record, replace(e1.facts.detached(), returned=returned))
 
 
 def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Rule:
@@ -215,16 +182,16 @@ def rename(engine: Engine, q: Rename, c0: Values, tau0: Trace | None) -> Rule:
     new = q.new
     old = {b: a for a, b in new.items()}
     inner = {a: old.get(a, a) for a in tau0 or () if a in old or a not in new}
-    e = yield q.q, c0, tau0 if tau0 is None else under(tau0, inner)
-    conditions.check_rename(dom(e.log_density), new, q, known=engine.sees_all_addresses)
-    return renamed(e, lambda a: new.get(a, a))
+    e = yield Premise(q.q, c0, tau0 if tau0 is None else under(tau0, inner))
+    conditions.check_rename(dom(e.log_density), new, q, sees_all=engine.sees_all_addresses)
+    return e.rename(lambda a: new.get(a, a))
 
 
-def prev(q: Prev, c0: Values, tau0: Trace | None) -> Rule:
+def prev(engine: Engine, q: Prev, c0: Values, tau0: Trace | None) -> Rule:
     """Prev: f with every address renamed to its previous version."""
     inner: dict[str, str] = {a: a.of for a in tau0 or () if isinstance(a, Previous)}
-    e = yield q.f, c0, tau0 if tau0 is None else under(tau0, inner)
-    return renamed(e, previous)
+    e = yield Premise(q.f, c0, tau0 if tau0 is None else under(tau0, inner))
+    return e.rename(previous)
 
 
 def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
@@ -236,65 +203,34 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
 
     where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
-    e1 = yield q.q1, c0, tau0
-    e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
+    e1 = yield Premise(q.q1, c0, tau0)
+    e2 = yield Premise(q.q2, e1.as_arguments(c0), tau0)
     moved = dom(e2.log_density)
     # Which of the values in tau0 are q1's depends on which variables q2 samples.
     for _ in tau0 or ():
         before = moved
-        e1 = yield q.q1, c0, younger(tau0 or Map(), moved)
-        e2 = yield q.q2, e1.values.as_arguments(total_score(c0.score, e1.score)), tau0
+        e1 = yield Premise(q.q1, c0, younger(tau0 or Map(), moved))
+        e2 = yield Premise(q.q2, e1.as_arguments(c0), tau0)
         moved = dom(e2.log_density)
         if moved.keys() == before.keys():
             break
-    conditions.check_moved(dom(e1.log_density), moved, q, known=engine.sees_all_addresses)
-    e1 = e1.reindex(e2.ancestors)
-    known = None if e1.provenance is None else e1.provenance.without(moved)
-    tau1, rho1 = older(e1.trace, moved), older(e1.log_density, moved)
-
-    def new(a: str) -> str:
-        return previous(a) if variable(a) in moved else a
-
-    kept = tuple(history.rename(new) for history in e1.histories)
-    joint = tuple(frozenset(map(new, group)) for group in e1.joint)
-    return _joined(e2, replace(e1, trace=tau1, log_density=rho1, histories=kept, joint=joint, provenance=known))
+    conditions.check_moved(dom(e1.log_density), moved, q, sees_all=engine.sees_all_addresses)
+    return older_by(e1.reindex(e2.ancestors), moved).then(e2)
 
 
 def scan(engine: Engine, q: Scan, c0: Values) -> Rule:
     """Scan: q, and then one step after the other, each from the evaluation of those before it."""
-    e0 = yield q.q, c0, None
+    e0 = yield Premise(q.q, c0)
     return engine.loop(q, e0, c0)
 
 
 def adapt(engine: Engine, q: Adapt, c0: Values) -> Rule:
     """Adapt: a scan over what is chosen from the particles on the way."""
-    e0 = yield q.q, c0, None
+    e0 = yield Premise(q.q, c0)
     return engine.search(q, e0, c0)
 
 
-def carried(q: Carried, c0: Values, tau0: Trace | None) -> Evaluation:
+def carried(engine: Engine, q: Carried[Evaluation, Values], c0: Values, tau0: Trace | None) -> Rule:
     """Carried: inside a step of a scan the program so far has its evaluation already."""
-    conditions.check_carried(q, c0, tau0)
-    return q.evaluation
-
-
-def _joined(e2: Evaluation, e1: Evaluation) -> Evaluation:
-    """Return the evaluation of two programs one after the other, whose domains are disjoint."""
-    return Evaluation(
-        e2.values,
-        e2.trace | e1.trace,
-        e2.log_density | e1.log_density,
-        e2.log_weight + e1.log_weight,
-        e1.levels + e2.levels,
-        e1.ancestors,
-        loss=e1.loss + e2.loss,
-        score=total_score(e1.score, e2.score),
-        kernel=e2,
-        histories=e1.histories + e2.histories,
-        partial=e1.partial or e2.partial,
-        fixed=e1.fixed and e2.fixed,
-        provenance=e1.provenance,
-        returned=e1.returned,
-        joint=e1.joint + e2.joint,
-        found=e1.found or e2.found,
-    )
+    yield from ()
+    return conditions.check_carried(q, c0, tau0)

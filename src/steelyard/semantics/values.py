@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.maps import select, take
-from steelyard.types import is_traced
 
 
 @jax.tree_util.register_pytree_node_class
@@ -47,7 +46,9 @@ class Values:
         return Values(self.leaves, self.varies, jax.tree_util.treedef_tuple((self.structure,)), score)
 
     def reindex(self, ancestors: Any) -> "Values":
-        """Return the values in which particle l holds what particle `ancestors[l]` held."""
+        """Return the values in which particle l holds what particle `ancestors[l]` held; themselves, if None."""
+        if ancestors is None:
+            return self
         return replace(self.map_varying(lambda leaf: take(leaf, ancestors)), score=take(self.score, ancestors))
 
     def map_varying(self, function: Callable[[Any], Any]) -> "Values":
@@ -125,36 +126,3 @@ class Values:
 def is_static(leaf: Any) -> bool:
     """Tell whether a leaf is no array and cannot become one."""
     return isinstance(leaf, str | bytes) or callable(leaf)
-
-
-def run_for_each(
-    function: Callable[..., tuple[Any, Any]],
-    arguments: Values,
-    *varying: Any,
-    chunk: int | None = None,
-) -> tuple[Values, Any]:
-    """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
-
-    Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
-    particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
-    """
-    shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
-    known: dict[str, Any] = {}
-
-    def one(own: list[Any], *others: Any) -> tuple[list[Any], Any]:
-        own_leaves = iter(own)
-        leaves = [next(own_leaves) if v else x for x, v in zip(arguments.leaves, arguments.varies, strict=True)]
-        value, rest = function(jax.tree.unflatten(arguments.structure, leaves), *others)
-        results, structure = jax.tree.flatten(value)
-        varies = tuple(is_traced(x) and not any(x is y for y in shared) for x in results)
-        known.update(results=results, varies=varies, structure=structure)
-        return [x for x, v in zip(results, varies, strict=True) if v], rest
-
-    if chunk is None:
-        results, rest = jax.vmap(one)(arguments.varying(), *varying)
-    else:
-        batches = jax.checkpoint(lambda xs: one(*xs))
-        results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)
-    results = iter(results)
-    leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
-    return Values(tuple(leaves), known["varies"], known["structure"]), rest

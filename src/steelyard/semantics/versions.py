@@ -1,6 +1,5 @@
 """Addresses of maps: renaming, and what `move` does to the versions of the variables that it replaces."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,19 +42,14 @@ def under(tau0: Map[Any], addresses: dict[str, str]) -> Map[Any]:
     return tau0.restrict(Domain({a: True for a in addresses})).rename(addresses.__getitem__)
 
 
-def renamed(e: Evaluation, new: Callable[[str], str]) -> Evaluation:
-    """Return the evaluation under other addresses; of what was kept, that of addresses which it still has."""
-    kernel = None if e.kernel is None else renamed(e.kernel, new)
-    kept = tuple(history.rename(lambda a: new(a) if a in e.log_density else a) for history in e.histories)
-    trace, log_density = e.trace.rename(new), e.log_density.rename(new)
-    joint = tuple(frozenset(map(new, group)) for group in e.joint)
-    return replace(
-        e,
-        trace=trace,
-        log_density=log_density,
-        kernel=kernel,
-        histories=kept,
-        provenance=None,
-        returned=None,
-        joint=joint,
-    )
+def older_by(e: Evaluation, moved: Domain) -> Evaluation:
+    """Return the evaluation in which every version of a moved variable is its previous version."""
+
+    def new(a: str) -> str:
+        return previous(a) if variable(a) in moved else a
+
+    facts = replace(replace(e.facts, kernel=None).rename(new), returned=e.facts.returned)
+    if e.facts.provenance is not None:
+        facts = replace(facts, provenance=e.facts.provenance.without(moved))
+    trace, log_density = older(e.trace, moved), older(e.log_density, moved)
+    return replace(e, trace=trace, log_density=log_density, record=e.record.rename(new), facts=facts)

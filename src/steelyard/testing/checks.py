@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key
+from steelyard.engines.evaluate import evaluate
 from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.language.addresses import Previous
 from steelyard.language.describe import describe
 from steelyard.language.programs import Program, Programmable, Resample, Scan, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map
-from steelyard.semantics.evaluate import evaluate
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.testing import vectorized
 from steelyard.testing.enumeration import enumerate as enumerate_outcomes

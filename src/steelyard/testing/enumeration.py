@@ -1,24 +1,25 @@
 """Every outcome of a program with finite discrete variables, with its probability."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, get_args
 
 import jax
 import numpy as np
 
 from steelyard.arguments import check_count
+from steelyard.engines.gathering import moved_together, pushed_one_by_one, together
+from steelyard.engines.single import at_particle
+from steelyard.engines.walk import Transition, walk
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Adapt, Primitive, Program, Programmable, Scan, program
+from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Programmable, Scan, program
 from steelyard.language.state import Run, run
-from steelyard.maps import Domain, Map
+from steelyard.maps import Map
 from steelyard.particles.resampling import Noise
 from steelyard.particles.weights import normalize
-from steelyard.semantics import adaptive, judgement, loops
-from steelyard.semantics.engine import Moved, Transition
-from steelyard.semantics.engines import at_particle
+from steelyard.semantics import adaptive, judgement, scans
+from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.gathering import moved_together, pushed_one_by_one, together
 from steelyard.semantics.values import Values
 from steelyard.testing import vectorized
 from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
@@ -77,7 +78,7 @@ class Enumerating:
     def __init__(self, particles: int) -> None:
         self._particles = particles
         self._branches: list[Branch] = []
-        self.one = np.zeros(particles)
+        self.log_one = np.zeros(particles)
         self.objective = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
@@ -87,18 +88,18 @@ class Enumerating:
 
     def _conclude(self, q: Program, c0: Values, tau0: Map[Any] | None) -> Evaluation:
         """Apply the rule for q, whose premises are choices."""
-        rule, e = judgement.apply(self, q, c0, tau0), None
+        rule, e = judgement.apply(self, Premise(q, c0, tau0)), None
         while True:
             try:
                 premise = rule.send(e)  # pyright: ignore[reportArgumentType]
             except StopIteration as conclusion:
                 return conclusion.value
-            e = self.run(*premise)
+            e = self.run(premise.q, premise.c0, premise.tau0)
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         return self.run(q, c0, tau0)
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         def one(index: int) -> Any:
             args, given = c0.of_particle(index), tau0.of_particle(index)
             return run(f, args, self._draw, given, concrete=True)
@@ -106,16 +107,21 @@ class Enumerating:
         chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
         return together(chosen)
 
-    def reusing(self, p: Program, c0: Values, e1: Evaluation) -> AbstractContextManager[Domain]:
-        return nullcontext(Domain())
+    def known(self, f: Program, c0: Values, e1: Evaluation) -> None:
+        return None
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
-        return loops.unrolled(self, q, e0, c0)
+        return scans.unrolled(self, q, e0, c0)
 
     def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
         return adaptive.written_out(self, q, e0, c0)
 
+    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
+
     def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
+
         def one(index: int) -> Moved:
             return transition(at_particle(p, c0, index), lambda number: Dice(self.choose), tau.of_particle(index))
 
@@ -166,4 +172,4 @@ def merge(outcomes: list[Outcome]) -> list[Outcome]:
 def _mark(e: Evaluation) -> Any:
     return tuple(
         map(frozen, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks))
-    ) + (frozen(e.log_weight), frozen(e.ancestors), frozen(e.marginal and e.marginal.trace))
+    ) + (frozen(e.log_weight), frozen(e.ancestors), frozen(e.marginal.trace))

@@ -1,13 +1,13 @@
 """Programs in double precision: what was made before it was switched on is converted."""
 
-from dataclasses import fields, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.language.programs import Program, Scan
+from steelyard.language.programs import Program, Scan, parts
 
 WIDER: dict[Any, Any] = {np.dtype(np.float32): np.float64, np.dtype(np.int32): np.int64}
 
@@ -17,8 +17,7 @@ def in_double_precision(q: Program) -> Program:
 
     A loop needs the same types before and after a step; and what is checked to 1e-9 cannot be computed in 32 bits.
     """
-    inner = {f.name: part for f in fields(q) if isinstance(part := getattr(q, f.name), get_args(Program))}
-    changed = {name: new for name, part in inner.items() if (new := in_double_precision(part)) is not part}
+    changed: dict[str, Any] = {name: new for name, part in parts(q) if (new := in_double_precision(part)) is not part}
     if isinstance(q, Scan):
         changed["xs"] = doubled(q.xs)
     return replace(q, **changed) if changed else q

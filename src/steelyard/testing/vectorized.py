@@ -6,7 +6,6 @@ would draw. Everything else is its own: densities and which of them it reuses, p
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,24 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.compiler.draws import draw
+from steelyard.engines.evaluate import abstractly
+from steelyard.engines.gathering import moved_together, together
+from steelyard.engines.single import Single, at_particle, is_accepted
+from steelyard.engines.universal import Universal
+from steelyard.engines.vectorized import Vectorized, run_for_each
+from steelyard.engines.walk import Transition
 from steelyard.language.programs import Primitive, Program
 from steelyard.language.state import Draw, Run, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise
 from steelyard.particles.weights import normalize
-from steelyard.semantics.draws import draw
-from steelyard.semantics.engine import Moved, Transition
-from steelyard.semantics.engines import (
-    Single,
-    Universal,
-    Vectorized,
-    at_particle,
-    is_accepted,
-)
-from steelyard.semantics.evaluate import abstractly
+from steelyard.semantics.engine import Known, Moved
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.gathering import moved_together, together
-from steelyard.semantics.values import Values, run_for_each
+from steelyard.semantics.values import Values
 from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
 from steelyard.types import Distribution
 
@@ -66,17 +62,17 @@ class Writing(Universal):
     def along(self, branch: Branch, q: Program, c0: Values) -> Script:
         """Evaluate a program with the choices of a branch."""
         self._branch, self._script = branch, Script({}, {})
-        with self._levels.counting(0):
+        with self._keys.counting(0):
             self.run(q, c0)
         return self._script
 
-    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any]) -> Run:
-        self._levels.skip(1)
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
+        self._keys.skip(1)
         results = []
         for l in range(self._particles):
             args, given = c0.of_particle(l), tau0.of_particle(l)
             result, drawn = self._branch.choose(lambda: self._outcomes(f, args, given))  # noqa: B023
-            self._script.values.update({(self._levels.used, site, l): value for site, value in drawn.items()})
+            self._script.values.update({(self._keys.used, site, l): value for site, value in drawn.items()})
             results.append(result)
         return together(results)
 
@@ -89,17 +85,17 @@ class Writing(Universal):
         return self._known[mark][0]
 
     def accepts(self, log_alpha: Any) -> Any:
-        self._levels.skip(1)
+        self._keys.skip(1)
         accepted = np.array([self._branch.choose(lambda x=x: either_way(x)) for x in log_alpha])
         # A number that says so to whoever has the same acceptance ratio.
         alpha = np.exp(np.minimum(log_alpha, 0.0))
         for l, uniform in enumerate(np.where(accepted, alpha / 2, (1 + alpha) / 2)):
-            self._script.values[self._levels.used, 0, l] = uniform
+            self._script.values[self._keys.used, 0, l] = uniform
         return accepted
 
     def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
-        self._levels.skip(1)
-        level, results = self._levels.used, []
+        self._keys.skip(1)
+        level, results = self._keys.used, []
 
         for l in range(self._particles):
 
@@ -114,9 +110,9 @@ class Writing(Universal):
         return moved_together(results)
 
     def noise(self, method: str, log_weights: Any) -> Noise:
-        self._levels.skip(1)
+        self._keys.skip(1)
         noise = self._branch.choose(lambda: list(every_noise(method, normalize(log_weights))))
-        self._script.noise[self._levels.used] = noise
+        self._script.noise[self._keys.used] = noise
         return noise
 
 
@@ -136,8 +132,8 @@ def _runs(f: Primitive, args: Any, given: Map[Any]) -> Iterator[Outcome]:
 class Reading(Vectorized):
     """The vectorized engine, which looks up what it would draw. Its levels may be traced: scans are loops."""
 
-    def __init__(self, particles: int, tables: Tables, *, incremental: bool = True) -> None:
-        super().__init__(jax.random.key(0), particles, incremental=incremental)
+    def __init__(self, particles: int, tables: Tables, *, optimize: bool = True) -> None:
+        super().__init__(jax.random.key(0), particles, optimize=optimize)
         self._read = tables
 
     def draws(self) -> Callable[[Any], Draw]:
@@ -202,7 +198,7 @@ def outcomes(q: Program, args: Any, particles: int, *, most: float = float("inf"
 
     def one(tables: Tables) -> Evaluation:
         e = Reading(particles, tables).run(q, Values.shared(args))
-        return replace(e, marginal=None, kernel=None, provenance=None, returned=None)
+        return e.finished()
 
     size = next((size for size in BATCHES if size >= len(scripts)), BATCHES[-1])
     results: list[Evaluation] = []

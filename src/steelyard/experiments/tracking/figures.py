@@ -68,7 +68,7 @@ def save_sweeps(results: Mapping[Cell, list[Measured]], path: Path) -> Path:
     kinds = list(dict.fromkeys(cell.kind for cell in results))
     figure = Figure(figsize=(4.2 * len(kinds), 3.6), layout="constrained")
     for ax, (objects, length) in zip(figure.subplots(1, len(kinds), squeeze=False)[0], kinds, strict=True):
-        chosen = [c for c in results if c.kind == (objects, length) and c.row.name != "HMC-RWS"]
+        chosen = [c for c in results if c.kind == (objects, length) and c.row.leapfrog is None]
         labels = [f"{c.row.name}\nL={c.row.particles}\nK={c.row.sweeps}" for c in chosen]
         for quantity, label in (
             ("log_joint", "log p(x, z), without weights"),

@@ -105,7 +105,14 @@ class OneByOne:
             z = choose(mean, scale, x)
             return left - place(image, jax.lax.stop_gradient(z), left.shape[-1]), (z, mean, scale)
 
-        return jax.lax.scan(find, self.frame, (self.images, self.before, given), unroll=self.unroll)[1]
+        xs = self.images, self.before, given
+        if not self.unroll:
+            return jax.lax.scan(find, self.frame, xs)[1]
+        left, found = self.frame, []
+        for d in range(len(self.images)):
+            left, at = find(left, jax.tree.map(lambda x: x[d], xs))  # noqa: B023
+            found.append(at)
+        return jax.tree.map(lambda *each: jnp.stack(each), *found)
 
 
 def initial(networks: Networks, frames: Frames, objects: int) -> Callable[[sy.State], None]:

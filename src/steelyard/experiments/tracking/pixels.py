@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from steelyard.experiments.tracking.rendering import WINDOW, place, shifted, split, window
+from steelyard.experiments.tracking.rendering import WINDOW, overlap, place, shifted, split, window
 
 # Probabilities are at least this, and at most one minus it: a wrong pixel costs 15.9 nats.
 LEAST = 1.2e-7
@@ -43,13 +43,13 @@ class Shown:
         A pixel in n windows counts 1/n in each.
         """
         whole, fraction = split(self.where, self.canvas)
-        objects = jax.vmap(lambda o, f: jnp.pad(shifted(o, f), WINDOW))(self.objects, fraction)
+        objects = jax.vmap(shifted)(self.objects, fraction)
         # Beyond the edges there is nothing to see.
         frame = jnp.pad(value, WINDOW, constant_values=-1.0)
 
         def gained(start: Int[Array, "2"]) -> Float[Array, ""]:
             distance = jnp.clip(start[None] - whole, -WINDOW, WINDOW)
-            p, x = jax.vmap(window)(objects, distance).sum(axis=0), window(frame, start)
+            p, x = jax.vmap(overlap)(objects, distance).sum(axis=0), window(frame, start)
             place = distance[:, :, None] + jnp.arange(WINDOW)[None, None]
             across, down = jnp.moveaxis(((place >= 0) & (place < WINDOW)).astype(p.dtype), 1, 0)
             gain = jnp.where(x >= 0, log_likelihood(p, x) - log_likelihood(0.0, x), 0.0)

@@ -56,6 +56,22 @@ def window(padded: Float[Array, "n n"], whole: Int[Array, "2"]) -> Float[Array, 
     return jax.lax.dynamic_slice(padded, (whole[1] + WINDOW, whole[0] + WINDOW), (WINDOW, WINDOW))
 
 
+@jax.custom_vjp
+def overlap(image: Float[Array, "window window"], distance: Int[Array, "2"]) -> Float[Array, "window window"]:
+    """Return what a window shows of an image of its size that is at a distance of so many whole pixels from it.
+
+    Its gradient is the same, seen from the other side: a slice, where JAX would scatter.
+    """
+    return window(jnp.pad(image, WINDOW), distance)
+
+
+def _overlap(image: Float[Array, "window window"], distance: Int[Array, "2"]) -> tuple[Array, Array]:
+    return overlap(image, distance), distance
+
+
+overlap.defvjp(_overlap, lambda distance, g: (overlap(g, -distance), None))
+
+
 def correlate(
     frame: Float[Array, "canvas canvas"], patch: Float[Array, "patch patch"]
 ) -> Float[Array, "places places"]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -11,9 +11,18 @@ from steelyard.experiments.tracking.model import Frames, generative, initial, sa
 from steelyard.experiments.tracking.networks import WHAT, Networks
 from steelyard.experiments.tracking.settings import Method
 
-# Hamiltonian Monte Carlo with unit mass. Of 1e-3 and 3e-4 the larger step explains videos better; a third of its moves
-# or more are accepted.
-STEP_SIZE, LEAPFROGS = 1e-3, 5
+
+class Leapfrog(NamedTuple):
+    """The steps of Hamiltonian Monte Carlo with unit mass."""
+
+    size: float
+    number: int
+
+
+# Of 1e-3 and 3e-4 the larger step explains videos better; a third of its moves or more are accepted.
+TUNED = Leapfrog(1e-3, 5)
+# Those of Wu et al. (2020), whose renderer has no gradient in the positions.
+SMALL = Leapfrog(1e-4, 20)
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,7 @@ class Row:
         particles: L.
         sweeps: K.
         paper: the paper's log p(x, z), column by column.
+        leapfrog: of HMC-RWS, its steps.
     """
 
     name: str
@@ -33,6 +43,7 @@ class Row:
     particles: int
     sweeps: int
     paper: tuple[float, ...] = ()
+    leapfrog: Leapfrog | None = None
 
     @property
     def label(self) -> str:
@@ -41,13 +52,14 @@ class Row:
 
     def program(self, networks: Networks, frames: Frames, objects: int) -> Any:
         """Return the inference program for a video."""
-        if self.name != "HMC-RWS":
+        if self.leapfrog is None:
             return sampler(networks, frames, objects, self.sweeps - 1)
         first = sy.propose(generative(networks, frames, objects), initial(networks, frames, objects))
-        return sy.mcmc(hamiltonian(objects * (WHAT + 2 * len(frames))), first, steps=self.sweeps)
+        kernel = hamiltonian(objects * (WHAT + 2 * len(frames)), self.leapfrog)
+        return sy.mcmc(kernel, first, steps=self.sweeps)
 
 
-def hamiltonian(variables: int) -> Any:
+def hamiltonian(variables: int, leapfrog: Leapfrog) -> Any:
     """Return Hamiltonian Monte Carlo with unit mass, in all variables jointly.
 
     Raises:
@@ -57,8 +69,8 @@ def hamiltonian(variables: int) -> Any:
         import blackjax
     except ImportError as error:
         raise sy.ArgumentError("HMC-RWS needs BlackJAX: pip install 'steelyard[mcmc]'.") from error
-    mass = jnp.ones(variables)
-    return partial(blackjax.hmc, step_size=STEP_SIZE, inverse_mass_matrix=mass, num_integration_steps=LEAPFROGS)
+    size, number = leapfrog
+    return partial(blackjax.hmc, step_size=size, inverse_mass_matrix=jnp.ones(variables), num_integration_steps=number)
 
 
 # How many objects and frames the videos have.
@@ -67,8 +79,10 @@ COLUMNS = ((3, 10), (3, 20), (4, 10), (4, 20))
 
 ROWS = (
     Row("RWS", "rws", 200, 1, (-5247, -9396, -8275, -16070)),
-    Row("HMC-RWS", "rws", 200, 20, (-5137, -9281, -8124, -15087)),
+    Row("HMC-RWS", "rws", 200, 20, (-5137, -9281, -8124, -15087), TUNED),
     Row("APG", "apg", 100, 2, (-2849, -5008, -4411, -8966)),
     Row("APG", "apg", 40, 5, (-2300, -4646, -3529, -6879)),
     Row("APG", "apg", 20, 10, (-2267, -4606, -3516, -6827)),
 )
+# Next to HMC-RWS, for who asks for it by name: its steps are too small to get anywhere.
+WITH_SMALL_STEPS = Row("HMC-RWS-SMALL", "rws", 200, 20, ROWS[1].paper, SMALL)

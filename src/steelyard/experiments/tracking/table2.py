@@ -16,7 +16,7 @@ from steelyard.experiments import folders
 from steelyard.experiments.tracking import cells, figures, parameters, report, table
 from steelyard.experiments.tracking.cells import Cell, Measured
 from steelyard.experiments.tracking.networks import Networks
-from steelyard.experiments.tracking.rows import COLUMNS, ROWS, Row
+from steelyard.experiments.tracking.rows import COLUMNS, ROWS, WITH_SMALL_STEPS, Row
 from steelyard.experiments.tracking.videos import CANVAS
 
 
@@ -40,9 +40,11 @@ def find(plan: Plan, methods: str | None, columns: str | None, videos: int | Non
     """
     if methods is not None:
         names = [name.strip().upper() for name in methods.split(",")]
-        if unknown := set(names) - {row.name for row in ROWS}:
-            raise sy.ArgumentError(f"there is no method {', '.join(sorted(unknown))}; there are RWS, HMC-RWS and APG.")
-        plan = plan._replace(rows=[row for row in ROWS if row.name in names])
+        every = (*ROWS, WITH_SMALL_STEPS)
+        if unknown := set(names) - {row.name for row in every}:
+            known = ", ".join(dict.fromkeys(row.name for row in every))
+            raise sy.ArgumentError(f"there is no method {', '.join(sorted(unknown))}; there are {known}.")
+        plan = plan._replace(rows=[row for row in every if row.name in names])
     if columns is not None:
         parts = [part.split("x") for part in columns.split(",")]
         if not all(len(part) == 2 and all(x.strip().isdigit() and int(x) > 0 for x in part) for part in parts):

@@ -1,0 +1,119 @@
+"""What each pass of the compiler gains: the same program with all passes, and with all but one.
+
+A pass that gains less than a tenth of the time, the memory or the compile time on every row has no place.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+import steelyard as sy
+from benchmarks import chain, ring
+from benchmarks.measure import Row, compare, gradient_step
+from steelyard.compiler.passes import EVERY
+from steelyard.experiments.annealing.model import Sampler
+from steelyard.experiments.tracking.model import sampler
+from steelyard.experiments.tracking.networks import Networks
+from steelyard.experiments.tracking.videos import simulate
+
+LENGTH, STEPS, PARTICLES = 60, 500, 10_000
+OBJECTS, FRAMES, VIDEOS = 3, 5, 4
+
+
+def sweep(optimize: Any) -> Callable[[Any], Any]:
+    """A Gibbs sweep over a chain."""
+    return chain.sweep(LENGTH, optimize=optimize)
+
+
+def annealing(optimize: Any) -> Callable[[Any], Any]:
+    """A training step of annealed variational inference, in a loop over the densities."""
+    model = Sampler.start(jax.random.key(0), ring.DENSITIES)
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def loss(model: Sampler, key: Any) -> Any:
+        return sy.evaluate(ring.program(model), key, particles=ring.PARTICLES, optimize=optimize).loss
+
+    step, state = gradient_step(loss, static, ring.OPTIMIZER), ring.OPTIMIZER.init(parameters)
+    return lambda key: step(parameters, state, key)
+
+
+def filtering(optimize: Any) -> Callable[[Any], Any]:
+    """A filter of many steps, in a loop, whose value is its variable."""
+    ys = jax.random.normal(jax.random.key(2), (STEPS,))
+
+    def first(s: sy.State) -> Any:
+        x = s.sample("x", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        s.factor("y", 0.0)
+        return x
+
+    def step(q: Any, y: Any) -> Any:
+        def transition(s: sy.State, x: Any) -> Any:
+            x = s.sample("x", dist.Normal(0.9 * x, 0.5).to_event(1))
+            s.observe("y", dist.Normal(x.sum(), 1.0), y)
+            return x
+
+        return sy.move(transition, sy.resample(q))
+
+    q = sy.scan(step, first, ys, keep=["x"])
+    return lambda key: sy.evaluate(q, key, particles=PARTICLES, optimize=optimize).log_z
+
+
+def tracking(optimize: Any) -> Callable[[Any], Any]:
+    """The gradient of three sweeps of amortized population Gibbs over videos."""
+    frames = simulate(jax.random.key(1), VIDEOS, OBJECTS, FRAMES).frames
+    parameters, static = eqx.partition(Networks(jax.random.key(0)), eqx.is_inexact_array)
+
+    def loss(parameters: Any, key: Any) -> Any:
+        def one(frames: Any, key: Any) -> Any:
+            q = sampler(eqx.combine(parameters, static), frames, OBJECTS, 3)
+            return sy.evaluate(q, key, particles=20, optimize=optimize).loss
+
+        return jax.vmap(one)(frames, jax.random.split(key, VIDEOS)).mean()
+
+    return lambda key: jax.grad(loss)(parameters, key)
+
+
+def layers(optimize: Any) -> Callable[[Any], Any]:
+    """The gradient of a loop of kernels with a hidden layer, at many particles."""
+    k1, k2 = jax.random.split(jax.random.key(3))
+    weights = 0.1 * jax.random.normal(k1, (8, 4, 256)), 0.1 * jax.random.normal(k2, (8, 256, 4))
+
+    def loss(weights: Any, key: Any) -> Any:
+        def model(s: sy.State) -> Any:
+            return s.sample("z", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+
+        def step(q: Any, layer: Any) -> Any:
+            def kernel(s: sy.State, z: Any) -> Any:
+                hidden, out = layer
+                return s.sample("z", dist.Normal(jnp.tanh(z @ hidden) @ out, 0.7).to_event(1))
+
+            return sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, q))
+
+        q = sy.scan(step, sy.propose(model, model), weights)
+        return sy.evaluate(q, key, particles=100, objective=sy.objectives.elbo, optimize=optimize).loss
+
+    return lambda key: jax.grad(loss)(weights, key)
+
+
+TASKS = {
+    f"Gibbs sweep, {LENGTH} states": (sweep, ["reuse"]),
+    "annealing, training step": (annealing, ["reuse", "common subexpressions", "rematerialization", "products"]),
+    "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products", "repeats"]),
+    f"filter, {STEPS} steps": (filtering, ["repeats"]),
+    "tracking, gradient": (tracking, ["reuse", "common subexpressions", "rematerialization"]),
+}
+
+
+def run() -> list[Row]:
+    """Compare each program with all passes, and without one of them."""
+    rows = []
+    for task, (program, passes) in TASKS.items():
+        without = {f"without {name}": program(EVERY - {name}) for name in passes}
+        rows.append(
+            compare(task, {"all passes": program(True), **without}, (jax.random.key(0),), "all passes", compilations=1)
+        )
+    return rows

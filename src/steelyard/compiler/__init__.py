@@ -1,0 +1,1 @@
+"""What makes programs fast, and changes no result."""

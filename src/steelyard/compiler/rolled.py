@@ -1,0 +1,116 @@
+"""The rolled loop: a scan as `lax.scan`, whose step is traced and compiled once."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from steelyard.compiler.common_subexpressions import eliminate_common_subexpressions
+from steelyard.compiler.equations import rewritten
+from steelyard.compiler.products import with_fast_gradients
+from steelyard.compiler.rematerialization import rematerialized
+from steelyard.compiler.repeats import Repeats
+from steelyard.language.programs import Scan
+from steelyard.maps import take
+from steelyard.particles.manual_axes import varying_like_results
+from steelyard.semantics.ancestry import Kept
+from steelyard.semantics.engine import Engine
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.provenance import from_source, source_of
+from steelyard.semantics.scans import (
+    Step,
+    advance,
+    alike,
+    begin,
+    carry,
+    check_structure,
+    finish,
+    prepared,
+    steady,
+    without_steps,
+)
+from steelyard.semantics.values import Values
+
+
+def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+    """Evaluate a scan with `lax.scan`: same keys, samples and weights as if it were written out."""
+    if q.length == 0:
+        return without_steps(q, e0)
+    carried, arguments = begin(engine, q, e0, c0)
+    first = jax.tree.map(lambda x: x[0], q.xs)
+    index = jnp.arange(e0.particles)
+    if q.length == 1:
+        return _once(engine, q, e0, from_source(source_of(e0, c0), carried, arguments), arguments, first)
+
+    sources, repeats, density = [], [], steady(q)
+
+    def step(e: Evaluation, arguments: Values, x: Any) -> Step:
+        done, source = advance(engine, q, x, e, arguments, density)
+        sources.append(source)
+        repeats.append(Repeats.of(done.evaluation))
+        return done
+
+    def own_arguments(own: list[Any], score: Any) -> Values:
+        # What particles share stays what it is: a presence that is a constant of the program must not become an array.
+        return replace(arguments.with_varying(own), score=score)
+
+    # Traced once to see what a step leaves, and how many keys it uses.
+    with engine.counting(0) as used:
+        own = arguments.varying(), arguments.score
+        after = jax.eval_shape(lambda e, own, x: step(e, own_arguments(*own), x), carried, own, first)
+    resamples = after.ancestors is not None
+    carried = prepared(engine, q, carried, after.evaluation)
+    once = Repeats.of(carried)
+    once = once.common(repeats[0]) if "repeats" in engine.passes else once.none()
+    start, keys = engine.used, used()
+    source = source_of(e0, c0)
+    lasting = source if source == sources[0] else None
+
+    def body(carry: Any, now: Any) -> Any:
+        (e, own, score, cumulative), (number, x) = carry, now
+        e = once.restore(e)
+        mine = own_arguments(own, score)
+        with engine.counting(start + number * keys):
+            # Densities of the program that every step leaves may be taken over from one step by the next.
+            done = step(from_source(lasting, e, mine), mine, x)
+        new = alike(done.evaluation, e, engine.log_one)
+        if resamples:
+            cumulative = take(cumulative, done.ancestors)
+        record = done.levels, done.kept, done.ancestors if q.keep is not None else None
+        return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
+
+    carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
+    carry = varying_like_results(lambda carry: body(carry, (0, first))[0], carry)
+    rewrites = {
+        "common subexpressions": eliminate_common_subexpressions,
+        "products": with_fast_gradients(own=len(jax.tree.leaves(carry))),
+    }
+    body = rewritten(
+        body,
+        *(rewrite for name, rewrite in rewrites.items() if name in engine.passes),
+        as_function=rematerialized(q, engine.passes),
+    )
+    (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
+        body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
+    )
+    engine.skip(q.length * keys)
+    last = once.restore(last)
+    kept = ()
+    if q.keep is not None:
+        steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
+        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
+    return finish(q, e0, last, levels, cumulative, kept)
+
+
+def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, arguments: Values, x: Any) -> Evaluation:
+    """Evaluate a scan of one step: there is nothing to go round, and it is traced once."""
+    done, _ = advance(engine, q, x, carried, arguments, steady(q))
+    check_structure(q, alike(carry(carried), done.evaluation, engine.log_one), done.evaluation)
+    levels, values = jax.tree.map(lambda x: jnp.asarray(x)[None], (done.levels, done.kept))
+    index = jnp.arange(e0.particles)
+    kept = ()
+    if q.keep is not None:
+        steps = index if done.ancestors is None else done.ancestors
+        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps[None], index),)
+    return finish(q, e0, done.evaluation, levels, done.ancestors, kept)

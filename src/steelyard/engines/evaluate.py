@@ -1,0 +1,261 @@
+"""Running programs: `evaluate`, and what can be asked of a program without sampling."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from steelyard.arguments import check_count, check_key, check_objective
+from steelyard.compiler.equations import rewritten
+from steelyard.compiler.passes import Pass, chosen
+from steelyard.compiler.segments import in_segments, is_long
+from steelyard.engines.degenerate import Looker, check_weights
+from steelyard.engines.single import Single
+from steelyard.engines.universal import Universal
+from steelyard.engines.vectorized import Vectorized
+from steelyard.errors import AddressError, ArgumentError
+from steelyard.language.addresses import versioned
+from steelyard.language.describe import describe
+from steelyard.language.programs import Program, Programmable, program
+from steelyard.language.rewrite import target
+from steelyard.maps import Map, dom, select
+from steelyard.output import printable
+from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.levels import Objective
+from steelyard.semantics.values import Values
+from steelyard.types import Count, EngineName, Scalar, is_traced
+
+
+def evaluate(
+    q: Programmable,
+    key: PRNGKeyArray,
+    *args: Any,
+    particles: Count,
+    given: Mapping[str, Any] | None = None,
+    objective: Objective | None = None,
+    engine: EngineName = "vectorized",
+    optimize: bool | Collection[Pass] = True,
+    chunk: Count | None = None,
+) -> Evaluation:
+    """Evaluate a program: c, tau, rho, w <- q(args)[given].
+
+    Under `jit`, `vmap` and `grad` like any function of JAX. A minibatch of data is a `vmap` over `evaluate`.
+
+    Args:
+        q: a program.
+        key: a key made by `jax.random.key`; the same key gives the same particles, with either engine.
+        *args: what q is called with; shared by all particles and never copied for them.
+        particles: how many particles.
+        given: a trace with the particle axis first, like `Evaluation.trace`, whose values are reused where q samples
+            the same addresses. Inference programs are then evaluated as their target.
+        objective: a function of a `Level`, evaluated in every propose that does not carry its own; the sum is the loss.
+            It changes neither samples nor weights.
+        engine: `vectorized` runs all particles at once in JAX; `universal` runs them one by one in Python, for
+            programs that branch, loop or recurse on what they sampled.
+        optimize: whether the passes of the compiler run; or which of them, by name. Results are the same up to
+            rounding: `optimize=False` is the first thing to try when something looks wrong.
+        chunk: run programs on at most so many particles at a time, which bounds the memory for what they compute on
+            the way; particles and weights themselves are kept for all. Gradients then run programs once more.
+
+    Returns:
+        Particles that are properly weighted for the density that q denotes.
+
+    Raises:
+        AddressError: addresses collide, are unknown, or hold values that do not fit.
+        ObservedKernelError: the kernel of an extend observes something.
+        WeightError: a weight is NaN or all of them are zero; under `jit` log Z is then NaN or -inf.
+        ArgumentError: an argument is of the wrong kind.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        ...     return z
+        >>> out = sy.evaluate(model, jax.random.key(0), 1.3, particles=1000)
+        >>> bool(abs(out.expect(lambda t: t["z"]) - 0.8 * 1.3) < 0.1)
+        True
+    """
+    q = program(q)
+    key, particles = check_key(key, "evaluate"), check_count(particles, "evaluate")
+    chunk = None if chunk is None else check_count(chunk, "evaluate", "chunk")
+    check_objective(objective, "evaluate")
+    passes = chosen(optimize)
+    if engine not in ("vectorized", "universal"):
+        raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
+    trace = None if given is None else _per_particle(given, particles)
+    if engine == "universal":
+        if any(map(is_traced, jax.tree.leaves((key, args, given)))):
+            raise ArgumentError(
+                "evaluate: the universal engine runs on concrete values, and cannot run inside of jit, vmap or grad. "
+                'Call it outside of them, or use engine="vectorized".'
+            )
+
+        def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
+            return _universal(Universal(key, particles, objective, seen), q, args, trace).finished()
+
+        out = run(key)
+    else:
+        shared = Values.shared(args)
+
+        def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
+            options = {"optimize": passes, "chunk": chunk, "seen": seen}
+            return Vectorized(key, particles, objective, **options).run(q, shared, trace).finished()
+
+        if is_traced(key):
+            with _explained(q):
+                return _compiled(run, q, passes)(key)
+        # A wrong program is found by tracing it, before anything is sampled.
+        abstractly(run, q)
+        out = _compiled(run, q, passes)(key)
+    check_weights(out, q, lambda seen: run(key, seen))
+    return out
+
+
+def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar:
+    """Return the unnormalised log density that q denotes, at the trace of one particle.
+
+        log gamma_q(tau) = sum of log rho over dom(rho), where rho <- target(q)(args)[tau]
+
+    Args:
+        q: a program.
+        trace: a value for every unobserved variable of `target(q)`, and for no other.
+        *args: what q is called with.
+
+    Returns:
+        A scalar. -inf for a trace that q cannot generate.
+
+    Raises:
+        AddressError: the addresses of the trace are not those of the program.
+
+    Example:
+        >>> import numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        >>> exact = dist.Normal(0.0, 1.0).log_prob(0.2) + dist.Normal(0.2, 0.5).log_prob(1.3)
+        >>> bool(sy.log_density(model, {"z": 0.2}, 1.3) == exact)
+        True
+    """
+    q = target(q)
+    tau0 = trace if isinstance(trace, Map) else Map({versioned(a): v for a, v in trace.items()})
+    e = Single().run(q, Values.shared(args), tau0)
+    total = sum(e.log_density.values(), start=jnp.zeros(()))
+    missing, superfluous = dom(e.trace) - dom(tau0), dom(tau0) - dom(e.trace)
+    for domain, problem in (
+        (missing, "the trace has no value for"),
+        (superfluous, "the program does not sample"),
+    ):
+        for address, mask in domain.items():
+            if mask is True:
+                raise AddressError(
+                    f"log_density of {describe(q)}: {problem} {address!r}. The program samples "
+                    f"{', '.join(map(repr, sorted(e.trace))) or 'nothing'}."
+                )
+            total = select(mask, -jnp.inf, total)
+    return total
+
+
+class Addresses(NamedTuple):
+    """The addresses of a program: those it samples, dom(tau), and all that have a density, dom(rho).
+
+    Example:
+        >>> import steelyard as sy
+        >>> sy.Addresses({"z"}, {"z", "x"}).observed
+        {'x'}
+    """
+
+    trace: set[str]
+    log_density: set[str]
+
+    @property
+    def observed(self) -> set[str]:
+        """The addresses that are observed, or are factors."""
+        return self.log_density - self.trace
+
+    def __repr__(self) -> str:
+        return printable(f"Addresses(trace={self.trace}, log_density={self.log_density})")
+
+
+def addresses(q: Programmable, *args: Any) -> Addresses:
+    """Return the addresses of a program, found by tracing it: nothing is run.
+
+    Args:
+        q: a program for the vectorized engine.
+        *args: what q is called with, or arrays of the same shapes.
+
+    Returns:
+        dom(tau) and dom(rho), with the addresses that only some particles may have.
+
+    Raises:
+        ArgumentError: the program branches on what it sampled, so that its addresses are not fixed.
+
+    Example:
+        >>> import numpyro.distributions as dist, steelyard as sy
+        >>> def model(s, x):
+        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
+        ...     s.observe("x", dist.Normal(z, 0.5), x)
+        >>> sy.addresses(model, 1.3).trace, sy.addresses(model, 1.3).observed
+        ({'z'}, {'x'})
+    """
+    q = program(q)
+    out = abstractly(lambda key: Vectorized(key, 1).run(q, Values.shared(args)), q)
+    return Addresses(set(out.trace), set(out.log_density))
+
+
+def abstractly(run: Any, q: Program) -> Any:
+    """Trace `run(key)` without running it."""
+    with _explained(q):
+        return jax.eval_shape(run, jax.random.key(0))
+
+
+def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Callable[..., Any]:
+    """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
+    cut = "segments" in passes and is_traced(jnp.zeros(())) and is_long(q)
+    return rewritten(run, as_function=in_segments) if cut else run
+
+
+@contextmanager
+def _explained(q: Program) -> Iterator[None]:
+    """Say what to do about a program that needs concrete values where there are none."""
+    try:
+        yield
+    except jax.errors.ConcretizationTypeError as error:
+        raise ArgumentError(
+            f"{describe(q)} branches on what it sampled, so that its addresses are known only when it runs. "
+            f'Use evaluate(..., engine="universal"), or s.when(flag) in place of the condition.'
+        ) from error
+
+
+def _universal(engine: Universal, q: Program, args: Any, trace: Map[Any] | None) -> Evaluation:
+    given = None
+    if trace is not None:
+        masks = {a: np.asarray(m) for a, m in trace.masks.items()}
+        given = Map({a: _objects(v, engine.log_one.size) for a, v in trace.items()}, masks)
+    out = engine.run(q, Values.shared(args), given)
+    return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
+
+
+def _objects(value: Any, particles: int) -> np.ndarray:
+    items = np.empty(particles, object)
+    for index in range(particles):
+        items[index] = jax.tree.map(lambda x: x[index], value)  # noqa: B023
+    return items
+
+
+def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:
+    trace = given if isinstance(given, Map) else Map({versioned(a): v for a, v in given.items()})
+    for address, value in trace.items():
+        for leaf in jax.tree.leaves(value):
+            if np.shape(leaf)[:1] != (particles,):
+                raise ArgumentError(
+                    f"evaluate: given[{address!r}] has shape {np.shape(leaf)}, without an axis of "
+                    f"{particles} particles in front. Use jnp.broadcast_to for one value for all particles, "
+                    f"or log_density for a single trace."
+                )
+    return trace

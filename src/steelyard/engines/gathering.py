@@ -1,0 +1,46 @@
+"""What single particles gave in Python, joined to one array per address."""
+
+from typing import Any
+
+import numpy as np
+
+from steelyard.distributions.bijections import pushed
+from steelyard.language.state import Run
+from steelyard.maps import Map, common_origins
+from steelyard.semantics.engine import Moved
+from steelyard.semantics.values import Values
+
+
+def together(results: list[Run]) -> Run:
+    """Join what single particles gave to one array per address, of Python objects and of log densities."""
+    values, traces, densities, scores = map(list, zip(*results, strict=True))
+    score = None if all(x is None for x in scores) else np.array([0.0 if x is None else float(x) for x in scores])
+    tau, rho = _gather(traces, object, None), _gather(densities, float, 0.0)
+    return Run(Values.each(_array(values, object)), tau, rho, score)
+
+
+def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:
+    addresses = dict.fromkeys(a for m in maps for a in m)
+    masks = {a: np.array([a in m for m in maps]) for a in addresses}
+    columns = {a: _array([m[a] if a in m else absent for m in maps], dtype) for a in addresses}
+    return Map(columns, {a: m for a, m in masks.items() if not m.all()}, common_origins(maps))
+
+
+def _array(items: list[Any], dtype: type) -> np.ndarray:
+    array = np.empty(len(items), dtype)
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def moved_together(results: list[Moved]) -> Moved:
+    """Join where single particles moved to."""
+    rates = np.array([float(result.acceptance) for result in results])
+    return Moved(_gather([result.values for result in results], object, None), rates)
+
+
+def pushed_one_by_one(bijection: Any, tau: Map[Any], particles: int, *, back: bool) -> tuple[Map[Any], dict[str, Any]]:
+    """Push single particles through a bijection, and join them."""
+    pairs = [pushed(bijection, dict(tau.of_particle(l)), back=back) for l in range(particles)]
+    log_det = {a: np.array([float(dets[a]) for _, dets in pairs]) for a in pairs[0][1]}
+    return _gather([Map(values) for values, _ in pairs], object, None), log_det

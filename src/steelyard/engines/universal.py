@@ -1,0 +1,88 @@
+"""The engine that runs one particle after the other, in plain Python."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from steelyard.compiler.keys import KeyCounter, Sites
+from steelyard.engines.degenerate import Looker
+from steelyard.engines.gathering import moved_together, pushed_one_by_one, together
+from steelyard.engines.single import at_particle, is_accepted
+from steelyard.engines.voice import Voice
+from steelyard.engines.walk import Transition, walk
+from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
+from steelyard.language.state import Run, run
+from steelyard.maps import Map
+from steelyard.particles.resampling import Noise, draw_noise
+from steelyard.semantics import adaptive, judgement, scans
+from steelyard.semantics.engine import Known, Moved, Premise
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values
+from steelyard.types import Function, Key
+
+
+class Universal:
+    """One particle after the other, in plain Python on concrete values: programs may branch, loop and recurse."""
+
+    sees_all_addresses = False
+
+    def __init__(self, key: Key, particles: int, objective: Function | None = None, seen: Looker | None = None) -> None:
+        self._keys = KeyCounter(key)
+        self._particles = particles
+        self._seen = seen
+        self._voice = Voice()
+        self.log_one = np.zeros(particles)
+        self.objective = objective
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        return judgement.evaluate(self, Premise(q, c0, tau0), self._seen)
+
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        with self._keys.counting(self._keys.used):
+            return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
+        level = self._keys.next()
+        results = [
+            run(f, c0.of_particle(l), Sites(level, l), tau0.of_particle(l), concrete=True)
+            for l in range(self._particles)
+        ]
+        return together(results)
+
+    def known(self, f: Program, c0: Values, e1: Evaluation) -> None:
+        return None
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        return scans.unrolled(self, q, e0, c0)
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        return adaptive.written_out(self, q, e0, c0)
+
+    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
+        level = self._keys.next()
+        return moved_together(
+            [
+                transition(at_particle(p, c0, l), partial(level, l), tau.of_particle(l))  # noqa: B023
+                for l in range(self._particles)
+            ]
+        )
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        return pushed_one_by_one(bijection, tau, self._particles, back=back)
+
+    def accepts(self, log_alpha: Any) -> Any:
+        level = self._keys.next()
+        uniforms = [np.asarray(jax.random.uniform(level(l), (2,)), float) for l in range(self._particles)]
+        return is_accepted(np.stack(uniforms), log_alpha)
+
+    def remark(self, kind: str, place: str, message: str) -> None:
+        self._voice.say(f"{place}: {message}")
+
+    def noise(self, method: str, log_weights: Any) -> Noise:
+        return draw_noise(self._keys.next()(0), method, self._particles).to_uniforms()

@@ -1,0 +1,181 @@
+"""The engine that runs all particles at once, under `vmap`."""
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from steelyard.compiler import search
+from steelyard.compiler.equations import without_gradients
+from steelyard.compiler.keys import KeyCounter, Sites
+from steelyard.compiler.passes import Pass, chosen
+from steelyard.compiler.reuse import EquationCache, Reuse
+from steelyard.compiler.rolled import rolled
+from steelyard.distributions.bijections import pushed
+from steelyard.engines.degenerate import Looker
+from steelyard.engines.single import Single, is_accepted
+from steelyard.engines.voice import Voice
+from steelyard.engines.walk import Transition, walk
+from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
+from steelyard.language.state import Draw, Run, run
+from steelyard.maps import Map
+from steelyard.particles.randomness import computed_once, threefry_key
+from steelyard.particles.resampling import Noise, draw_noise
+from steelyard.semantics import judgement
+from steelyard.semantics.engine import Known, Moved, Premise
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.values import Values
+from steelyard.types import Function, Key, is_traced
+
+
+class Vectorized:
+    """All particles at once, in JAX. Programs may not branch on what they sampled, but for `s.when`."""
+
+    sees_all_addresses = True
+
+    def __init__(
+        self,
+        key: Key,
+        particles: int,
+        objective: Function | None = None,
+        *,
+        optimize: bool | Collection[Pass] = True,
+        chunk: int | None = None,
+        seen: Looker | None = None,
+    ) -> None:
+        self._keys = KeyCounter(key)
+        self._particles = particles
+        self.passes = chosen(optimize)
+        self._chunk = chunk
+        self._seen = seen
+        self._equations = EquationCache()
+        self._voice = Voice()
+        self._is_traced = is_traced(key)
+        self.log_one = jnp.zeros(particles)
+        self.objective = objective
+
+    def known(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
+        return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
+
+    def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
+        return judgement.evaluate(self, Premise(q, c0, tau0), self._seen)
+
+    def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
+        with self._keys.counting(self._keys.used):
+            return self.run(q, c0, tau0)
+
+    def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
+        draws, particles = self.draws(), jnp.arange(self._particles)
+        if isinstance(known, Reuse):
+            return self._rest(known, c0, tau0)
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
+            value, *others = run(f, args, draws(particle), given, concrete=False)
+            return value, tuple(others)
+
+        value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
+        return Run(value, *others)
+
+    def _rest(self, known: Reuse, c0: Values, tau0: Map[Any]) -> Run:
+        """Run what is left of a primitive program of which some results are known."""
+        rho, equations, kept = known
+        needed, given, one = equations.computing([a for a in equations.needs if a not in rho], kept)
+        varying = jnp.arange(self._particles), tau0.restrict(needed), given
+        value, (changed, computed) = run_for_each(one, c0, *varying, chunk=self._chunk)
+        return Run(value.with_leaves(kept), equations.trace(tau0, changed), computed | rho, None)
+
+    def draws(self) -> Callable[[Any], Draw]:
+        """Return how the particles of the next level draw, as a function of the particle."""
+        return partial(Sites, self._keys.next())
+
+    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
+        return rolled(self, q, e0, c0)
+
+    @property
+    def used(self) -> Any:
+        """How many levels were used."""
+        return self._keys.used
+
+    def skip(self, count: int) -> None:
+        """Use up numbers."""
+        self._keys.skip(count)
+
+    def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
+        """Count levels from another number."""
+        return self._keys.counting(start)
+
+    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
+        return search.compiled(self, q, e0, c0)
+
+    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
+
+    def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
+        """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
+        level = self._keys.next()
+
+        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[None, Moved]:
+            at = partial(Single().run, p, Values.shared(args))
+            try:
+                return None, transition(at, partial(level, particle), given)
+            except NotImplementedError:
+                return None, transition(at, lambda number: threefry_key(level(particle, number)), given)
+
+        def every(own: list[Any], tau: Map[Any]) -> Moved:
+            return run_for_each(one, c0.with_varying(own), jnp.arange(self._particles), tau, chunk=self._chunk)[1]
+
+        return without_gradients(every)(c0.varying(), tau)
+
+    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
+        values, log_det = jax.vmap(partial(pushed, bijection, back=back))(dict(tau))
+        return Map(values), log_det
+
+    def accepts(self, log_alpha: Any) -> Any:
+        keys = jax.vmap(self._keys.next())(jnp.arange(self._particles))
+        accepted = is_accepted(jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys), log_alpha)
+        # Else all that follows would decide again, and all that was decided before it.
+        return jax.vmap(computed_once)(keys, accepted)
+
+    def remark(self, kind: str, place: str, message: str) -> None:
+        # A program is traced before it runs. What is said then is not said again.
+        if self._is_traced:
+            self._voice.say(f"{place}: {message}")
+
+    def noise(self, method: str, log_weights: Any) -> Noise:
+        return draw_noise(self._keys.next()(0), method, self._particles)
+
+
+def run_for_each(
+    function: Callable[..., tuple[Any, Any]],
+    arguments: Values,
+    *varying: Any,
+    chunk: int | None = None,
+) -> tuple[Values, Any]:
+    """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
+
+    Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
+    particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
+    """
+    shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
+    known: dict[str, Any] = {}
+
+    def one(own: list[Any], *others: Any) -> tuple[list[Any], Any]:
+        own_leaves = iter(own)
+        leaves = [next(own_leaves) if v else x for x, v in zip(arguments.leaves, arguments.varies, strict=True)]
+        value, rest = function(jax.tree.unflatten(arguments.structure, leaves), *others)
+        results, structure = jax.tree.flatten(value)
+        varies = tuple(is_traced(x) and not any(x is y for y in shared) for x in results)
+        known.update(results=results, varies=varies, structure=structure)
+        return [x for x, v in zip(results, varies, strict=True) if v], rest
+
+    if chunk is None:
+        results, rest = jax.vmap(one)(arguments.varying(), *varying)
+    else:
+        batches = jax.checkpoint(lambda xs: one(*xs))
+        results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)
+    results = iter(results)
+    leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
+    return Values(tuple(leaves), known["varies"], known["structure"]), rest

@@ -1,0 +1,3 @@
+"""What people look at: trees of programs, remarks, dependencies, and evaluations in print."""
+
+from steelyard.inspection import display as display
