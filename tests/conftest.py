@@ -1,6 +1,7 @@
 """Strict mode: annotations are checked at run time, ranks must agree, and no window is opened."""
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -36,6 +37,8 @@ def _share_compiled_programs() -> None:
 
 
 _share_compiled_programs()
+# Traced programs are many objects that live long: to look through all of them often takes a tenth of the time.
+gc.set_threshold(50_000, 20, 100)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Not all of it. beartype cannot check the protocol of `semantics.rules`, which is not `runtime_checkable`; JAX fills the

@@ -27,6 +27,13 @@ from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient
 
 Draw = Callable[[int, str, Distribution], Any]
+# How a function that computes a density is called, with a distribution and a value.
+Density = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+
+
+def computed(log_prob: Callable[[Any, Any], Any], distribution: Any, value: Any) -> Any:
+    """Compute a density."""
+    return log_prob(distribution, value)
 
 
 class State:
@@ -54,8 +61,10 @@ class State:
         detached: bool = False,
         sticks: bool = False,
         power: Any = 1.0,
+        density: Density = computed,
     ) -> None:
         self._draw = draw
+        self._density = density
         self._given = given
         self._place = place
         self._concrete = concrete
@@ -105,8 +114,8 @@ class State:
             value = select(present, value, placeholder)
         self._trace[address] = value if given is None or given.position is None else given.position.where(present)
         self._origins[address] = origin_of(distribution)
-        density = log_prob if reused is False else log_prob_anywhere
-        log_density = density(distribution if scored else self._landing(distribution, address), value)
+        here = log_prob if reused is False else log_prob_anywhere
+        log_density = self._density(here, distribution if scored else self._landing(distribution, address), value)
         self._record(address, log_density if given is None else log_density + given.log_det)
         if scored and reused is not True:
             self._add_score(select(both(present, invert(reused)), log_density, 0.0))
@@ -130,7 +139,7 @@ class State:
         self._enter(address, distribution)
         value = check_observed(distribution, value, address, self._place)
         if self._present is not False:
-            self._record(address, self._tempered(log_prob_anywhere(distribution, value)))
+            self._record(address, self._tempered(self._density(log_prob_anywhere, distribution, value)))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -258,9 +267,12 @@ class Run(NamedTuple):
     score: Any
 
 
-def run(f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool) -> Run:
+def run(
+    f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool, density: Density = computed
+) -> Run:
     """Run a primitive program for one particle."""
-    s = State(draw, given, f.place, concrete=concrete, detached=f.detached, sticks=f.sticks, power=f.power)
+    options = {"detached": f.detached, "sticks": f.sticks, "power": f.power, "density": density}
+    s = State(draw, given, f.place, concrete=concrete, **options)
     try:
         value = f.f(s, *args)
     except (AttributeError, TypeError, ValueError) as error:

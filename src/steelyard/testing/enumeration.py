@@ -22,9 +22,19 @@ from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 from steelyard.testing import vectorized
-from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
+from steelyard.testing.outcomes import (
+    Branch,
+    Dice,
+    Outcome,
+    branches,
+    contents,
+    either_way,
+    every_noise,
+    every_value,
+    frozen,
+)
 from steelyard.testing.precision import doubled, in_double_precision
-from steelyard.types import Count, Distribution, EngineName
+from steelyard.types import Count, Distribution, EngineName, Function
 
 
 def enumerate(  # noqa: A001
@@ -70,7 +80,8 @@ class Enumerating:
 
     A random computation calls `choose`. To go through all its outcomes it is run again and again, each time along
     another branch. Evaluating a part of a program is one choice among the outcomes of the part, so that a rule is run
-    once for each combination of the outcomes of its premises.
+    once for each combination of the outcomes of its premises. The outcomes of the same part at the same values are
+    found once: a program is a function of its arguments and its trace.
     """
 
     sees_all_addresses = False
@@ -78,13 +89,27 @@ class Enumerating:
     def __init__(self, particles: int) -> None:
         self._particles = particles
         self._branches: list[Branch] = []
+        self._found: dict[Any, tuple[list[Outcome], Any]] = {}
+        self._computed: dict[Any, Any] = {}
         self.log_one = np.zeros(particles)
         self.objective = None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         if not self._branches:
             return self._conclude(q, c0, tau0)
-        return self.choose(lambda: merge(self.outcomes(lambda: self._conclude(q, c0, tau0))))
+
+        def every() -> list[Outcome]:
+            return merge(self.outcomes(lambda: self._conclude(q, c0, tau0)))
+
+        return self.choose(lambda: self._once((q, c0, tau0), every))
+
+    def _once(self, question: tuple[Any, ...], answer: Callable[[], list[Outcome]]) -> list[Outcome]:
+        """Return the outcomes of a part of a program, which are looked up if it was asked for before."""
+        mark = frozen(question)
+        if mark not in self._found:
+            # With the question, because it may be looked up by where its objects are.
+            self._found[mark] = answer(), question
+        return self._found[mark][0]
 
     def _conclude(self, q: Program, c0: Values, tau0: Map[Any] | None) -> Evaluation:
         """Apply the rule for q, whose premises are choices."""
@@ -100,12 +125,14 @@ class Enumerating:
         return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
-        def one(index: int) -> Any:
-            args, given = c0.of_particle(index), tau0.of_particle(index)
-            return run(f, args, self._draw, given, concrete=True)
+        def every(args: Any, given: Map[Any]) -> list[Outcome]:
+            return self.outcomes(lambda: run(f, args, self._draw, given, concrete=True, density=self._density))
 
-        chosen = [self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)]
-        return together(chosen)
+        def one(index: int) -> list[Outcome]:
+            question = c0.of_particle(index), tau0.of_particle(index)
+            return self._once((f, *question), lambda: every(*question))
+
+        return together([self.choose(partial(one, l)) for l in range(self._particles)])
 
     def known(self, f: Program, c0: Values, e1: Evaluation) -> None:
         return None
@@ -140,7 +167,23 @@ class Enumerating:
         return self.choose(lambda: list(every_noise(method, normalize(log_weights))))
 
     def _draw(self, site: int, address: str, distribution: Distribution) -> Any:
-        return self.choose(lambda: every_value(address, distribution))
+        return self.choose(lambda: self._known_values(address, distribution))
+
+    def _known_values(self, address: str, distribution: Distribution) -> list[Outcome]:
+        return self._looked_up(every_value, address, distribution)
+
+    def _density(self, log_prob: Function, distribution: Distribution, value: Any) -> Any:
+        return self._looked_up(log_prob, distribution, value)
+
+    def _looked_up(self, f: Function, *args: Any) -> Any:
+        """Return f(*args), which is looked up if it is known from before what the arguments contain."""
+        try:
+            mark = f, contents(args)
+        except TypeError:
+            return f(*args)
+        if mark not in self._computed:
+            self._computed[mark] = f(*args)
+        return self._computed[mark]
 
     def choose(self, alternatives: Callable[[], list[Outcome]]) -> Any:
         """Make a random choice: the one that the present branch prescribes."""
@@ -170,6 +213,4 @@ def merge(outcomes: list[Outcome]) -> list[Outcome]:
 
 
 def _mark(e: Evaluation) -> Any:
-    return tuple(
-        map(frozen, (e.values.leaves, dict(e.trace), e.trace.masks, dict(e.log_density), e.log_density.masks))
-    ) + (frozen(e.log_weight), frozen(e.ancestors), frozen(e.marginal.trace))
+    return frozen((e.values.leaves, e.trace, e.log_density, e.log_weight, e.ancestors, e.marginal.trace))

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map
 from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
+from steelyard.semantics.values import Values
 from steelyard.types import Distribution
 
 
@@ -137,20 +139,48 @@ def _intervals(cuts: np.ndarray) -> list[tuple[float, float]]:
 
 
 def frozen(x: Any) -> Any:
-    """Return something to look x up by: arrays by their bytes, objects that cannot be hashed by where they are."""
+    """Return something to look x up by: arrays by their bytes, objects that cannot be hashed by where they are.
+
+    Numbers that are equal and not the same, such as 1, 1.0 and True or the two zeros, are told apart.
+    """
     match x:
-        case dict() | Map():
+        case dict():
             return tuple((k, frozen(v)) for k, v in sorted(x.items()))
+        case Map():
+            return frozen(dict(x)), frozen(dict(x.masks))
+        case Values():
+            return frozen(x.leaves), x.varies, x.structure, frozen(x.score)
         case list() | tuple():
-            return tuple(map(frozen, x))
+            return type(x), tuple(map(frozen, x))
         case np.ndarray() if x.dtype == object:
             return tuple(map(frozen, x))
         case np.ndarray() | np.generic() | jax.Array():
             array = np.asarray(x)
-            return (array.shape, array.dtype.str, array.tobytes())
+            return (type(x), array.shape, array.dtype.str, array.tobytes())
+        case float():
+            return float, x.hex()
         case _:
             try:
                 hash(x)
             except TypeError:
                 return id(x)
-            return x
+            return type(x), x
+
+
+def contents(x: Any) -> Any:
+    """Return all that x is made of, to look up what depends on nothing else.
+
+    Raises:
+        TypeError: x is made of objects that may change.
+    """
+    match x:
+        case dist.Distribution() | dist.transforms.Transform() | dist.constraints.Constraint():
+            return type(x), contents(vars(x))
+        case dict():
+            return tuple((k, contents(v)) for k, v in x.items())
+        case list() | tuple():
+            return type(x), tuple(map(contents, x))
+        case None | bool() | int() | str() | float() | np.ndarray() | np.generic() | jax.Array():
+            return frozen(x)
+        case _:
+            raise TypeError(f"{type(x).__name__} may change")
