@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from steelyard.compiler.categories import category_at
 from steelyard.distributions.distribution import has_method, sample, settled
 from steelyard.particles.manual_axes import varying_like_results
 from steelyard.particles.randomness import normal
@@ -74,12 +75,8 @@ def _student(distribution: Any, key: Key) -> Any:
 
 def _categorical(distribution: Any, key: Key) -> Any:
     """Draw by inverting the distribution function: one random number in place of one for each category."""
-    probabilities: Any = distribution.probs
-    size = probabilities.shape[-1]
-    # A parallel prefix sum rises and falls by rounding, also where the probability is zero.
-    ends = jnp.where(probabilities > 0, jnp.cumsum(probabilities, axis=-1), 0.0)
-    position = jnp.max(ends, axis=-1) * jax.random.uniform(key, distribution.batch_shape)
-    return jnp.min(jnp.where(ends > position[..., None], jnp.arange(size), size - 1), axis=-1)
+    uniform = jax.random.uniform(key, distribution.batch_shape)
+    return category_at(jax.lax.stop_gradient(distribution.probs), uniform)
 
 
 def _standard_gamma(key: Key, concentration: Any) -> Any:
