@@ -138,3 +138,32 @@ def test_more_particles_than_there_are_indices() -> None:
         noise = Noise.from_uniforms([0.5] * RESAMPLERS["systematic"].uniforms(size), 0)
         with pytest.raises(sy.ArgumentError, match=r"at most 2\^31 - 1 particles, got 2,147,483,648"):
             jax.eval_shape(lambda w, size=size, noise=noise: ancestors(w, "systematic", noise, size), many)
+
+
+@METHODS
+@pytest.mark.parametrize("size", [33, 100, 128])
+def test_the_ancestors_of_a_batch_are_those_of_its_rows(method: str, size: int) -> None:
+    log_w = jnp.asarray(np.random.default_rng(size).normal(size=(5, size)), jnp.float32).at[1, :20].set(-jnp.inf)
+    keys = jax.random.split(jax.random.key(size), 5)
+
+    def resampled(key: Any, w: Any) -> Any:
+        return ancestors(w, method, draw_noise(key, method, size), size)
+
+    found = jax.jit(jax.vmap(resampled))(keys, log_w)
+    for row, key, w in zip(found, keys, log_w, strict=True):
+        expected = ancestors(np.asarray(w), method, draw_noise(key, method, size).to_uniforms(), size)
+        # Weights of 32 bits and of 64 bits: at most one position is that close to the end of a particle.
+        assert (np.asarray(row) != expected).sum() <= 1
+
+
+@METHODS
+def test_a_batch_needs_no_table_of_comparisons(method: str) -> None:
+    size, batch = 128, 100
+    log_w = jax.ShapeDtypeStruct((batch, size), jnp.float32)
+    keys = jax.random.split(jax.random.key(0), batch)
+
+    def resampled(key: Any, w: Any) -> Any:
+        return ancestors(w, method, draw_noise(key, method, size), size)
+
+    compiled: Any = jax.jit(jax.vmap(resampled)).lower(keys, log_w).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < batch * size * 100

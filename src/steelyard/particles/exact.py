@@ -6,6 +6,7 @@ exact, and equal weights end at equal distances. A float of 32 bits tells at mos
 Every function has the form of its namesake in `resampling`, where it is written in plain floats.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,6 +18,9 @@ from steelyard.particles.wide import Wide, add, high_product, less, prefix_sums,
 
 # Up to here a table of all comparisons, which is one operation, is faster than a loop.
 FEW = 128
+
+# So many rows of a table are summed at a time.
+ROWS = 32
 
 # Positions have so many bits behind the point, so that their integer part may have 31.
 FRACTION = 30
@@ -94,8 +98,7 @@ def _how_many_up_to(ordered: Wide, positions: Wide) -> Any:
     """Return how many of the ordered numbers are not above each position."""
     size = ordered.low.shape[0]
     if size <= FEW:
-        column, row = ordered.expanded(1), positions.expanded(0)
-        return jnp.sum(~less(row, column), axis=0)
+        return _counted(lambda part: ~less(positions.expanded(0), ordered.rows(part).expanded(1)), size)
 
     def halve(_: Any, bounds: Any) -> Any:
         low, high = bounds
@@ -107,10 +110,20 @@ def _how_many_up_to(ordered: Wide, positions: Wide) -> Any:
     return jax.lax.fori_loop(0, size.bit_length(), halve, (start, start + size))[0]
 
 
+def _counted(flags: Callable[[slice], Any], rows: int) -> Any:
+    """Return how many flags hold in each column of a table, from a function that gives some of its rows.
+
+    XLA on a CPU stores a table before it sums it up, if it has more rows than that: under `vmap` one for each batch.
+    """
+    return sum(jnp.sum(flags(slice(start, start + ROWS)), axis=0) for start in range(0, rows, ROWS))
+
+
 def _filled(first: Any, size: int, particles: int) -> Any:
     """Return who holds each of L slots, where `first` is the slot at which the next particle begins."""
     if particles <= FEW:
-        held = jnp.sum(first[:, None] <= jnp.arange(size)[None, :], axis=0)
+        # They are in order, and stay as they are. XLA would compute them again for every slot; not across a prefix sum.
+        first = jax.lax.cummax(first)
+        held = _counted(lambda part: first[part, None] <= jnp.arange(size)[None, :], particles)
     else:
         begin = jnp.zeros(size + 1, jnp.int32).at[first].add(1, mode="promise_in_bounds", indices_are_sorted=True)
         held = prefix_sums(begin[:size])

@@ -25,6 +25,10 @@ class Wide(NamedTuple):
         """Return the last number."""
         return Wide(self.high[-1], self.low[-1])
 
+    def rows(self, part: slice) -> "Wide":
+        """Return some of the numbers."""
+        return Wide(self.high[part], self.low[part])
+
     def expanded(self, axis: int) -> "Wide":
         """Return the numbers with an axis of size one."""
         return Wide(jnp.expand_dims(self.high, axis), jnp.expand_dims(self.low, axis))
