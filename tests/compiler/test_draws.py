@@ -57,6 +57,8 @@ def seven(self: Any, key: Any, sample_shape: Any = ()) -> Any:
         (dist.Normal, (0.0, 1.0)),
         (dist.Gamma, (2.0, 1.0)),
         (dist.Chi2, (2.0,)),
+        (dist.Poisson, (2.0,)),
+        (dist.GammaPoisson, (2.0, 1.0)),
         (dist.CategoricalProbs, (np.full(9, 1 / 9),)),
         (dist.CategoricalLogits, (np.zeros(9),)),
         (dist.StudentT, (3.0,)),

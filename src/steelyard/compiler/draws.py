@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from steelyard.compiler.categories import category_at
+from steelyard.compiler.poisson import poisson
 from steelyard.distributions.distribution import has_method, sample, settled
 from steelyard.particles.manual_axes import varying_like_results
 from steelyard.particles.randomness import normal
@@ -38,6 +39,17 @@ def _normal(distribution: Any, key: Key) -> Any:
 def _gamma(distribution: Any, key: Key) -> Any:
     concentration = jnp.broadcast_to(jnp.asarray(distribution.concentration, float), distribution.batch_shape)
     return settled(distribution, _standard_gamma(key, concentration) / distribution.rate)
+
+
+def _poisson(distribution: Any, key: Key) -> Any:
+    rate = jnp.broadcast_to(jnp.asarray(distribution.rate, float), distribution.batch_shape)
+    return poisson(key, jax.lax.stop_gradient(rate))
+
+
+def _gamma_poisson(distribution: Any, key: Key) -> Any:
+    k1, k2 = jax.random.split(key)
+    rate = draw(dist.Gamma(distribution.concentration, distribution.rate, validate_args=False), k1)
+    return draw(dist.Poisson(rate, validate_args=False), k2)
 
 
 def _transformed(distribution: Any, key: Key) -> Any:
@@ -129,6 +141,8 @@ SAMPLERS: tuple[tuple[tuple[type, ...], Callable[[Any, Key], Any]], ...] = (
     ((dist.CategoricalProbs, dist.CategoricalLogits), _categorical),
     ((dist.Normal,), _normal),
     ((dist.Gamma,), _gamma),
+    ((dist.Poisson,), _poisson),
+    ((dist.GammaPoisson,), _gamma_poisson),
     ((dist.TransformedDistribution,), _transformed),
     ((dist.StudentT, dist.MultivariateStudentT), _student),
     # Not in every release of NumPyro.
