@@ -16,10 +16,10 @@ from steelyard.distributions.distribution import (
     check_observed,
     check_proposed,
     is_reparameterized,
-    sample,
     without_gradient,
 )
 from steelyard.distributions.origins import Origin, origin_of
+from steelyard.distributions.placeholders import placeholder
 from steelyard.errors import AddressError, ArgumentError, SteelyardError
 from steelyard.language.addresses import check_address
 from steelyard.language.programs import Primitive
@@ -98,7 +98,7 @@ class State:
         self._site += 1
         present, reused = self._present, self._given.present(address)
         if present is False:
-            return self._drawn(address, distribution, lambda: _placeholder(distribution))
+            return self._drawn(address, distribution, lambda: placeholder(distribution))
         scored = self._detached or not is_reparameterized(distribution)
         value = None
         if reused is not True:
@@ -110,8 +110,8 @@ class State:
             proposed = check_proposed(distribution, given.value, address, self._place)
             value = proposed if reused is True else select(reused, proposed, value)
         if present is not True:
-            placeholder = self._drawn(address, distribution, lambda: _placeholder(distribution))
-            value = select(present, value, placeholder)
+            fixed = self._drawn(address, distribution, lambda: placeholder(distribution))
+            value = select(present, value, fixed)
         self._trace[address] = value if given is None or given.position is None else given.position.where(present)
         self._origins[address] = origin_of(distribution)
         here = log_prob if reused is False else log_prob_anywhere
@@ -283,8 +283,3 @@ def run(
             f"Let that program return the value that this one needs."
         ) from error
     return Run(value, *s._maps(), s._score)
-
-
-def _placeholder(distribution: Distribution) -> Any:
-    """Return a value of the distribution that involves no randomness, for variables that are absent."""
-    return sample(distribution, jax.random.key(0))
