@@ -1,0 +1,18 @@
+"""How cost grows with the work: each row at three sizes, and next to the same written by hand at the largest.
+
+A row is a function that returns a `Growth`. Each file holds the rows of one topic, and names them in its `ROWS`.
+"""
+
+from collections.abc import Callable
+
+from rich.table import Table
+
+from benchmarks.growth import draws, masks, objectives, resampling
+from benchmarks.growth.measure import Growth, table
+
+ROWS: tuple[Callable[[], Growth], ...] = (*draws.ROWS, *objectives.ROWS, *resampling.ROWS, *masks.ROWS)
+
+
+def run() -> Table:
+    """Measure every row."""
+    return table([row() for row in ROWS])
