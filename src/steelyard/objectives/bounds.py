@@ -13,11 +13,12 @@ from steelyard.maps import dom
 from steelyard.objectives.estimators import (
     beyond_others,
     log_joint,
+    log_sum_of_others,
     normalized,
     observes,
-    of_others,
     outgoing,
     score_term,
+    sum_of_others,
     weighted_sum,
     with_gradient_of,
 )
@@ -171,11 +172,11 @@ def _importance_weighted(level: Level, baseline: Callable[[Any], Any]) -> Any:
 
 
 def _log_mean_of_others(log_weight: Any) -> Any:
-    return of_others(jnp.logaddexp, log_weight, -jnp.inf) - jnp.log(log_weight.shape[-1] - 1)
+    return log_sum_of_others(log_weight) - jnp.log(log_weight.shape[-1] - 1)
 
 
 def _log_mean_with_geometric_mean(log_weight: Any) -> Any:
     size = log_weight.shape[-1]
     # The geometric mean is zero as soon as one weight is.
-    geometric_mean = of_others(jnp.add, log_weight, 0.0) / (size - 1)
-    return jnp.logaddexp(of_others(jnp.logaddexp, log_weight, -jnp.inf), geometric_mean) - jnp.log(size)
+    geometric_mean = sum_of_others(log_weight) / (size - 1)
+    return jnp.logaddexp(log_sum_of_others(log_weight), geometric_mean) - jnp.log(size)

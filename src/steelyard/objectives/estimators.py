@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.lax import stop_gradient
 
 from steelyard.maps import Domain, dom, log_product
-from steelyard.particles.weights import normalize, relative, total
+from steelyard.particles.weights import log_sum, normalize, relative, total
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.facts import total_score
 from steelyard.semantics.levels import Level, Objective
@@ -119,15 +119,31 @@ def beyond_others(x: Any) -> Any:
     return (x - total(x)[..., None] / size) * (size / (size - 1))
 
 
-def of_others(combine: Callable[[Any, Any], Any], x: Any, empty: float) -> Any:
-    """Return for each particle the combination of the numbers of all others, in linear memory.
+def log_sum_of_others(log_weight: Any) -> Any:
+    """Return for each particle the log of the sum of all other weights.
 
-    From both ends, and not as a difference to the combination of all, of which nothing may be left.
+    Not as a difference to the sum of all, of which nothing may be left. What the largest weight leaves is summed by
+    itself; what another one leaves is at least the largest.
     """
-    nothing, axis = jnp.full_like(x[..., :1], empty), x.ndim - 1
-    before = jax.lax.associative_scan(combine, x, axis=axis)[..., :-1]
-    after = jax.lax.associative_scan(combine, x, axis=axis, reverse=True)[..., 1:]
-    return combine(jnp.concatenate([nothing, before], -1), jnp.concatenate([after, nothing], -1))
+    top = _first(log_weight, jnp.argmax(log_weight, axis=-1))
+    rest = log_sum(jnp.where(top, -jnp.inf, log_weight))[..., None]
+    largest = jnp.max(log_weight, axis=-1, keepdims=True)
+    others = largest + jnp.log(jnp.exp(rest - largest) - jnp.expm1(log_weight - largest))
+    return jnp.where(log_weight == largest, rest, others)
+
+
+def sum_of_others(x: Any) -> Any:
+    """Return for each particle the sum of the numbers of all others, none of which is positive.
+
+    The sum without the smallest number, and by how much that one is smaller: neither is positive, and no digit is lost.
+    """
+    smallest = jnp.min(x, axis=-1, keepdims=True)
+    rest = total(jnp.where(_first(x, jnp.argmin(x, axis=-1)), 0.0, x))[..., None]
+    return jnp.where(x == smallest, rest, rest + (smallest - x))
+
+
+def _first(x: Any, index: Any) -> Any:
+    return jax.nn.one_hot(index, x.shape[-1], dtype=bool)
 
 
 def score_term(score: Any, signal: Any) -> Any:
