@@ -99,7 +99,20 @@ def layers(optimize: Any) -> Callable[[Any], Any]:
     return lambda key: jax.grad(loss)(weights, key)
 
 
+def many(optimize: Any) -> Callable[[Any], Any]:
+    """Likelihood weighting with many variables, each drawn by itself."""
+
+    def model(s: sy.State) -> None:
+        z = 0.0
+        for t in range(LENGTH):
+            z = s.sample(f"z{t}", dist.Normal(0.9 * z, 1.0))
+            s.observe(f"x{t}", dist.Normal(z, 0.5), 0.1 * t)
+
+    return lambda key: sy.evaluate(model, key, particles=PARTICLES, optimize=optimize).log_z
+
+
 TASKS = {
+    f"{LENGTH} variables": (many, ["draws"]),
     f"Gibbs sweep, {LENGTH} states": (sweep, ["reuse"]),
     "annealing, training step": (annealing, ["reuse", "common subexpressions", "rematerialization", "products"]),
     "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products", "repeats"]),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
@@ -30,6 +31,11 @@ Count: TypeAlias = int | np.integer[Any]
 def is_traced(x: Any) -> bool:
     """Tell whether the value is not known yet, because JAX is tracing."""
     return isinstance(x, Tracer)
+
+
+def is_staged() -> bool:
+    """Tell whether what runs now will be compiled as a whole: inside of `jit`, or of a loop."""
+    return is_traced(jnp.zeros(()))
 
 
 @runtime_checkable

@@ -32,6 +32,14 @@ def sampler_of(distribution: Any) -> Callable[[Any, Key], Any] | None:
     return None
 
 
+def is_normal(distribution: Any) -> bool:
+    """Tell whether draws are made of standard normal numbers by `normal`."""
+    while has_method(distribution, "sample", dist.Independent):
+        distribution = distribution.base_dist
+    sampler = sampler_of(distribution)
+    return is_normal(distribution.base_dist) if sampler is _transformed else sampler is _normal
+
+
 def _normal(distribution: Any, key: Key) -> Any:
     return distribution.loc + distribution.scale * normal(key, distribution.batch_shape)
 

@@ -51,23 +51,25 @@ def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
     def run(*args: Any) -> list[Any]:
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args), strict=True))
         for segment in segments:
-            with set_xla_metadata(inlineable="false"):
-                results = jax.jit(_of_segment(segment))(*(known[v] for v in segment.invars))
+            results = apart(jaxpr_as_fun(ClosedJaxpr(segment, ())))(*(known[v] for v in segment.invars))
             known.update(zip(segment.outvars, results, strict=True))
         return [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
 
     return run
 
 
-def _of_segment(segment: Jaxpr) -> Callable[..., Any]:
-    """Return the function of one segment: what it calls is a part of it."""
-    function = jaxpr_as_fun(ClosedJaxpr(segment, ()))
+def apart(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, which XLA on a CPU compiles apart from what is around it. What it calls is a part of it."""
 
     def run(*args: Any) -> Any:
         with set_xla_metadata(inlineable="true"):
             return function(*args)
 
-    return run
+    def call(*args: Any) -> Any:
+        with set_xla_metadata(inlineable="false"):
+            return jax.jit(run)(*args)
+
+    return call
 
 
 def _cut(jaxpr: Jaxpr) -> list[Jaxpr]:

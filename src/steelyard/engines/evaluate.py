@@ -28,7 +28,7 @@ from steelyard.output import printable
 from steelyard.semantics.evaluation import Evaluation, dense
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
-from steelyard.types import Count, EngineName, Scalar, is_traced
+from steelyard.types import Count, EngineName, Scalar, is_staged, is_traced
 
 
 def evaluate(
@@ -216,7 +216,7 @@ def abstractly(run: Any, q: Program) -> Any:
 
 def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Callable[..., Any]:
     """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
-    cut = "segments" in passes and is_traced(jnp.zeros(())) and is_long(q)
+    cut = "segments" in passes and is_staged() and is_long(q)
     return rewritten(run, as_function=in_segments) if cut else run
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from steelyard.compiler import search
 from steelyard.compiler.equations import without_gradients
-from steelyard.compiler.keys import KeyCounter, Sites
+from steelyard.compiler.keys import Drawn, FirstWords, KeyCounter, LevelDraws, Sites
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.reuse import EquationCache, Reuse
 from steelyard.compiler.rolled import rolled
@@ -28,7 +28,7 @@ from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
-from steelyard.types import Function, Key, is_traced
+from steelyard.types import Function, Key, is_staged, is_traced
 
 
 class Vectorized:
@@ -72,11 +72,15 @@ class Vectorized:
         if isinstance(known, Reuse):
             return self._rest(known, c0, tau0)
 
-        def one(args: Any, particle: Any, given: Map[Any]) -> tuple[Any, tuple[Any, ...]]:
-            value, *others = run(f, args, draws(particle), given, concrete=False)
-            return value, tuple(others)
+        def one(args: Any, particle: Any, given: Map[Any], first: FirstWords) -> tuple[Any, tuple[Any, ...]]:
+            draw = draws(particle, first)
+            value, *others = run(f, args, draw, given, concrete=False)
+            return value, (draw.drawn() if isinstance(draw, Sites) else Drawn(), *others)
 
-        value, others = run_for_each(one, c0, particles, tau0, chunk=self._chunk)
+        value, (drawn, *others) = run_for_each(one, c0, particles, tau0, {}, chunk=self._chunk)
+        if isinstance(draws, LevelDraws) and "draws" in self.passes and drawn.many and is_staged():
+            first = draws.first(drawn, particles)
+            value, (_, *others) = run_for_each(one, c0, particles, tau0, first, chunk=self._chunk)
         return Run(value, *others)
 
     def _rest(self, known: Reuse, c0: Values, tau0: Map[Any]) -> Run:
@@ -87,9 +91,9 @@ class Vectorized:
         value, (changed, computed) = run_for_each(one, c0, *varying, chunk=self._chunk)
         return Run(value.with_leaves(kept), equations.trace(tau0, changed), computed | rho, None)
 
-    def draws(self) -> Callable[[Any], Draw]:
+    def draws(self) -> Callable[[Any, FirstWords], Draw]:
         """Return how the particles of the next level draw, as a function of the particle."""
-        return partial(Sites, self._keys.next())
+        return LevelDraws(self._keys.next())
 
     def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return rolled(self, q, e0, c0)

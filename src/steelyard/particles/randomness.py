@@ -10,7 +10,7 @@ lets XLA fuse it with the arithmetic around it: a draw takes less than half the 
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,17 @@ from steelyard.types import Key
 # A particle that draws so many numbers at once has them computed again where they are used, to save memory.
 WIDE = 16
 
+# What is known of a key: its first 32 bits, or its first standard normal number.
+Kind: TypeAlias = Literal["bits", "normal"]
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+class First(NamedTuple):
+    """The first number of a key, as a word of 32 bits."""
+
+    kind: Kind
+    word: UInt32[Array, ""]
 
 
 def scattered(key: Key) -> UInt32[Array, "2"]:
@@ -59,6 +69,7 @@ def particle_key(
     particle: Int[Array, ""] | int,
     level: Int[Array, ""] | int = 0,
     site: Int[Array, ""] | int = 0,
+    first: First | None = None,
 ) -> Key:
     """Return the key with which one particle draws at one site of one level.
 
@@ -67,12 +78,21 @@ def particle_key(
         particle: the number of the particle; under `vmap`, what varies.
         level: the number of the program that runs.
         site: the number of the draw in it.
+        first: the first number of this key, if it was computed before. The key is then faster, and draws the same.
 
     Returns:
         A scalar key, for any function of `jax.random`.
     """
     high, low, index = (jnp.asarray(x, jnp.uint32) for x in (level, site, particle))
-    return jax.random.wrap_key_data(jnp.stack([words[0] + high, words[1] + low, index]), impl=_PARTICLE)
+    key = [words[0] + high, words[1] + low, index]
+    if first is None:
+        return jax.random.wrap_key_data(jnp.stack(key), impl=_PARTICLE)
+    return jax.random.wrap_key_data(jnp.stack([*key, first.word]), impl=_WITH_FIRST[first.kind])
+
+
+def first_of(kind: Kind, key: Key) -> UInt32[Array, ""]:
+    """Return the first number of the key of a particle, for `particle_key`."""
+    return _FIRST[kind](jax.random.key_data(key))
 
 
 def keys_of_rows(key: Key, rows: int) -> KeyArray[Array, " rows"]:
@@ -82,7 +102,10 @@ def keys_of_rows(key: Key, rows: int) -> KeyArray[Array, " rows"]:
 
 def normal(key: Key, shape: tuple[int, ...]) -> Array:
     """Draw `jax.random.normal(key, shape)`; with the key of a particle, a few numbers are computed only once."""
-    if jax.random.key_impl(key) != _PARTICLE or math.prod(shape) >= WIDE or jnp.result_type(float) != jnp.float32:
+    kind = jax.random.key_impl(key)
+    if kind == _WITH_FIRST["normal"] and math.prod(shape) == 1 and jnp.result_type(float) == jnp.float32:
+        return jax.lax.bitcast_convert_type(jax.random.key_data(key)[3], jnp.float32).reshape(shape)
+    if kind != _PARTICLE or math.prod(shape) >= WIDE or jnp.result_type(float) != jnp.float32:
         return jax.random.normal(key, shape)
     words = jax.random.key_data(key)
     drawn = jax.random.normal(jax.random.wrap_key_data(words, impl=_RECOMPUTED), shape)
@@ -97,7 +120,7 @@ def computed_once(key: Key, flag: Bool[Array, ""]) -> Bool[Array, ""]:
 
 def threefry_key(key: Key) -> Key:
     """Return a key of JAX's own implementation of Threefry, from that of a particle."""
-    words = _fold_in(jax.random.key_data(key), 0)[:2]
+    words = _fold_in(jax.random.key_data(key)[:3], 0)[:2]
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
@@ -165,3 +188,45 @@ def _implementation(name: str, tag: str, random_bits: Callable[..., Array]) -> A
 
 _PARTICLE = _implementation("particle", "pt", _random_bits)
 _RECOMPUTED = _implementation("particle, recomputed", "pr", _recomputed_bits)
+
+
+def _first_bits(words: Array) -> Array:
+    return _random_bits(words[:3], 32, ())
+
+
+def _first_normal(words: Array) -> Array:
+    drawn = normal(jax.random.wrap_key_data(words[:3], impl=_PARTICLE), ())
+    return jax.lax.bitcast_convert_type(drawn.astype(jnp.float32), jnp.uint32)
+
+
+_FIRST: dict[Kind, Callable[[Array], Array]] = {"bits": _first_bits, "normal": _first_normal}
+
+
+def _bits_that_are_known(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    if bit_width == 32 and math.prod(shape) == 1:
+        return key[3].reshape(shape)
+    return _random_bits(key[:3], bit_width, shape)
+
+
+def _with_first(kind: Kind, tag: str, random_bits: Callable[..., Array]) -> Any:
+    """Return an implementation whose keys have their first number as a fourth word."""
+
+    def completed(keys: Array) -> Array:
+        first = jnp.vectorize(_FIRST[kind], signature="(n)->()")(keys)
+        return jnp.concatenate([keys, first[..., None]], axis=-1)
+
+    return define_prng_impl(
+        key_shape=(4,),
+        seed=lambda seed: completed(_seed(seed)),
+        split=lambda key, shape: completed(_split(key[:3], shape)),
+        random_bits=random_bits,
+        fold_in=lambda key, data: completed(_fold_in(key[:3], data)),
+        name=f"particle, with its first {kind}",
+        tag=tag,
+    )
+
+
+_WITH_FIRST: dict[Kind, Any] = {
+    "bits": _with_first("bits", "pb", _bits_that_are_known),
+    "normal": _with_first("normal", "pn", lambda key, *options: _random_bits(key[:3], *options)),
+}

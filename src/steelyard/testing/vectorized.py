@@ -136,11 +136,11 @@ class Reading(Vectorized):
         super().__init__(jax.random.key(0), particles, optimize=optimize)
         self._read = tables
 
-    def draws(self) -> Callable[[Any], Draw]:
+    def draws(self) -> Callable[..., Draw]:
         self.skip(1)
         level = self.used
 
-        def of_particle(particle: Any) -> Draw:
+        def of_particle(particle: Any, first: Any) -> Draw:
             def look_up(site: int, address: str, distribution: Distribution) -> Any:
                 value = jax.eval_shape(lambda key: draw(distribution, key), jax.random.key(0))
                 table = self._read.values.get(value.shape)
