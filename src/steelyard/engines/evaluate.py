@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key, check_objective
 from steelyard.compiler.equations import rewritten
+from steelyard.compiler.loops import with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
@@ -111,8 +112,13 @@ def evaluate(
             with _explained(q):
                 return _compiled(run, q, passes)(key)
         # A wrong program is found by tracing it, before anything is sampled.
-        abstractly(run, q)
-        out = _compiled(run, q, passes)(key)
+        with _explained(q):
+            equations, shapes = jax.make_jaxpr(run, return_shape=True)(key)
+        known = with_compiled_loops(equations) if "loops" in passes and not is_staged() else None
+        if known is None:
+            out = _compiled(run, q, passes)(key)
+        else:
+            out = jax.tree.unflatten(jax.tree.structure(shapes), known(key))
     check_weights(out, q, lambda seen: run(key, seen))
     return out
 
