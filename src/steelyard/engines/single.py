@@ -16,6 +16,7 @@ from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 from steelyard.types import Distribution
 
 
@@ -26,11 +27,20 @@ class Single:
     objective = None
     sees_all_addresses = False
 
+    def __init__(self) -> None:
+        self.kernels = KernelDomains()
+
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return judgement.evaluate(self, Premise(q, c0, tau0))
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         return self.run(q, c0, tau0)
+
+    def mark(self) -> int:
+        return 0
+
+    def rewind(self, mark: int) -> None:
+        """It draws nothing."""
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         result = run(f, c0.tree, _any_draw, tau0, concrete=True)

@@ -20,6 +20,7 @@ from steelyard.semantics import adaptive, judgement, scans
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 from steelyard.types import Function, Key
 
 
@@ -35,6 +36,7 @@ class Universal:
         self._voice = Voice()
         self.log_one = np.zeros(particles)
         self.objective = objective
+        self.kernels = KernelDomains()
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return judgement.evaluate(self, Premise(q, c0, tau0), self._seen)
@@ -42,6 +44,12 @@ class Universal:
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         with self._keys.counting(self._keys.used):
             return self.run(q, c0, tau0)
+
+    def mark(self) -> int:
+        return self._keys.mark()
+
+    def rewind(self, mark: int) -> None:
+        self._keys.rewind(mark)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         level = self._keys.next()

@@ -28,6 +28,7 @@ from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 from steelyard.types import Function, Key, is_staged, is_traced
 
 
@@ -56,6 +57,7 @@ class Vectorized:
         self._is_traced = is_traced(key)
         self.log_one = jnp.zeros(particles)
         self.objective = objective
+        self.kernels = KernelDomains()
 
     def known(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
         return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
@@ -106,6 +108,12 @@ class Vectorized:
     def skip(self, count: int) -> None:
         """Use up numbers."""
         self._keys.skip(count)
+
+    def mark(self) -> int:
+        return self._keys.mark()
+
+    def rewind(self, mark: int) -> None:
+        self._keys.rewind(mark)
 
     def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
         """Count levels from another number."""

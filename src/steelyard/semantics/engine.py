@@ -10,6 +10,7 @@ from steelyard.particles.resampling import Noise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 
 Trace: TypeAlias = Map[Any]
 
@@ -62,6 +63,19 @@ class Engine(Protocol):
     @property
     def sees_all_addresses(self) -> bool:
         """Whether a run shows every address of a program: not, where programs run on concrete values and branch."""
+        ...
+
+    @property
+    def kernels(self) -> KernelDomains:
+        """What kernels replaced so far."""
+        ...
+
+    def mark(self) -> int:
+        """Return the place in the stream of random numbers."""
+        ...
+
+    def rewind(self, mark: int) -> None:
+        """Go back to a place in the stream of random numbers."""
         ...
 
     def run(self, q: Program, c0: Values, tau0: Trace | None = None) -> Evaluation:

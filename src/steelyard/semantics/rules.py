@@ -37,7 +37,7 @@ from steelyard.semantics.facts import Facts, Provenance, total_score
 from steelyard.semantics.levels import compared, detached_log_density, values_are_fixed
 from steelyard.semantics.record import LevelSummary
 from steelyard.semantics.values import Values
-from steelyard.semantics.versions import older_by, under, younger
+from steelyard.semantics.versions import is_as_expected, older_by, under, younger
 from steelyard.types import stop_gradient
 
 # Weights that are equal up to rounding have all of the effective sample size.
@@ -203,17 +203,19 @@ def move(engine: Engine, q: Move, c0: Values, tau0: Trace | None) -> Rule:
 
     where `older` renames every version of a variable in dom(rho2) to its previous version.
     """
-    e1 = yield Premise(q.q1, c0, tau0)
-    e2 = yield Premise(q.q2, e1.as_arguments(c0), tau0)
-    moved = dom(e2.log_density)
+    start, moved, tries = engine.mark(), engine.kernels.expected(q.q2), len(tau0 or ())
     # Which of the values in tau0 are q1's depends on which variables q2 samples.
-    for _ in tau0 or ():
+    while True:
         before = moved
-        e1 = yield Premise(q.q1, c0, younger(tau0 or Map(), moved))
+        e1 = yield Premise(q.q1, c0, None if tau0 is None else younger(tau0, before))
         e2 = yield Premise(q.q2, e1.as_arguments(c0), tau0)
         moved = dom(e2.log_density)
-        if moved.keys() == before.keys():
+        if tries == 0 or is_as_expected(moved, before):
             break
+        # Else the keys of what follows would depend on how often this is tried.
+        engine.rewind(start)
+        tries -= 1
+    engine.kernels.remember(q.q2, moved)
     conditions.check_moved(dom(e1.log_density), moved, q, sees_all=engine.sees_all_addresses)
     return older_by(e1.reindex(e2.ancestors), moved).then(e2)
 

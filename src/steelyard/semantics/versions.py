@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from steelyard.language.addresses import Previous, previous, variable
+from steelyard.language.programs import Program
+from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, both, invert
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.types import Mask
@@ -28,6 +30,34 @@ def younger(tau0: Map[Any], moved: Domain) -> Map[Any]:
         if isinstance(a, Previous):
             back |= _part(tau0, a, a.of, gone)
     return stay | back
+
+
+class KernelDomains:
+    """The variables that kernels replaced in all particles, when they ran last: what to expect of them next time."""
+
+    def __init__(self) -> None:
+        self._found: dict[Program, Domain] = {}
+
+    def expected(self, f: Program) -> Domain:
+        """Return what f is expected to replace; nothing, if that is not known."""
+        try:
+            return self._found.get(target(f), Domain())
+        except TypeError:
+            # Programs that hold arrays cannot be looked up.
+            return Domain()
+
+    def remember(self, f: Program, moved: Domain) -> None:
+        """Note what f replaced."""
+        if all(mask is True for mask in moved.values()):
+            try:
+                self._found[target(f)] = moved
+            except TypeError:
+                return
+
+
+def is_as_expected(moved: Domain, expected: Domain) -> bool:
+    """Tell whether the same variables moved, and in all particles those that were expected to."""
+    return moved.keys() == expected.keys() and all(moved[a] is True or expected[a] is not True for a in moved)
 
 
 def _part(m: Map[Any], old: str, new: str, where: Mask) -> Map[Any]:

@@ -21,6 +21,7 @@ from steelyard.semantics import adaptive, judgement, scans
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 from steelyard.testing import vectorized
 from steelyard.testing.outcomes import (
     Branch,
@@ -123,6 +124,17 @@ class Enumerating:
 
     def at(self, q: Program, c0: Values, tau0: Map[Any]) -> Evaluation:
         return self.run(q, c0, tau0)
+
+    @property
+    def kernels(self) -> KernelDomains:
+        """Nothing is remembered: the same branch must do the same whenever it is run."""
+        return KernelDomains()
+
+    def mark(self) -> int:
+        return 0
+
+    def rewind(self, mark: int) -> None:
+        """What is tried again is chosen again, in every way."""
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         def every(args: Any, given: Map[Any]) -> list[Outcome]:

@@ -29,6 +29,7 @@ from steelyard.particles.weights import normalize
 from steelyard.semantics.engine import Known, Moved
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
+from steelyard.semantics.versions import KernelDomains
 from steelyard.testing.outcomes import Branch, Dice, Outcome, branches, either_way, every_noise, every_value, frozen
 from steelyard.types import Distribution
 
@@ -62,6 +63,8 @@ class Writing(Universal):
     def along(self, branch: Branch, q: Program, c0: Values) -> Script:
         """Evaluate a program with the choices of a branch."""
         self._branch, self._script = branch, Script({}, {})
+        # The same branch must do the same whenever it is run.
+        self.kernels = KernelDomains()
         with self._keys.counting(0):
             self.run(q, c0)
         return self._script
