@@ -56,7 +56,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         return replace(arguments.with_varying(own), score=score)
 
     # Traced once to see what a step leaves, and how many keys it uses.
-    with engine.counting(0) as used:
+    with engine.counting(0) as used, engine.previewing():
         own = arguments.varying(), arguments.score
         after = jax.eval_shape(lambda e, own, x: step(e, own_arguments(*own), x), carried, own, first)
     resamples = after.ancestors is not None
@@ -82,18 +82,20 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
     carry = varying_like_results(lambda carry: body(carry, (0, first))[0], carry)
-    rewrites = {
-        "common subexpressions": eliminate_common_subexpressions,
-        "products": with_fast_gradients(own=len(jax.tree.leaves(carry))),
-    }
-    body = rewritten(
-        body,
-        *(rewrite for name, rewrite in rewrites.items() if name in engine.passes),
-        as_function=rematerialized(q, engine.passes),
-    )
-    (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(
-        body, carry, (jnp.arange(q.length), q.xs), unroll=q.unroll
-    )
+    numbered = jnp.arange(q.length), q.xs
+    if engine.previews:
+        (last, *_, cumulative), (levels, values, steps) = _preview(q, carry, after)
+    else:
+        rewrites = {
+            "common subexpressions": eliminate_common_subexpressions,
+            "products": with_fast_gradients(own=len(jax.tree.leaves(carry))),
+        }
+        body = rewritten(
+            body,
+            *(rewrite for name, rewrite in rewrites.items() if name in engine.passes),
+            as_function=rematerialized(q, engine.passes),
+        )
+        (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(body, carry, numbered, unroll=q.unroll)
     engine.skip(q.length * keys)
     last = once.restore(last)
     kept = ()
@@ -101,6 +103,20 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
         kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
     return finish(q, e0, last, levels, cumulative, kept)
+
+
+def _preview(q: Scan, carry: Any, after: Step) -> Any:
+    """Return what a loop would leave, in form: its step is not traced once more to see what a loop around it leaves.
+
+    Else a step would be traced twice as often for each loop around it.
+    """
+
+    def of_every_step(x: Any) -> Any:
+        return jnp.zeros((q.length, *x.shape), x.dtype)
+
+    record = after.levels, after.kept, after.ancestors if q.keep is not None else None
+    # Arrays that are none of those that went in, as those of a loop are.
+    return jax.lax.optimization_barrier(carry), jax.tree.map(of_every_step, record)
 
 
 def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, arguments: Values, x: Any) -> Evaluation:

@@ -29,7 +29,7 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
         return q.learn(state, done.levels), x, done
 
     # Traced once to see what a step leaves, and how many keys it uses.
-    with engine.counting(0) as used:
+    with engine.counting(0) as used, engine.previewing():
         state, x, after = jax.eval_shape(step, carried, arguments, q.state)
     carried = scans.prepared(engine, loop, carried, after.evaluation)
     structure = jax.tree.structure(carried)

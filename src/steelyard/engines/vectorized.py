@@ -1,7 +1,7 @@
 """The engine that runs all particles at once, under `vmap`."""
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,7 @@ class Vectorized:
         self.log_one = jnp.zeros(particles)
         self.objective = objective
         self.kernels = KernelDomains()
+        self.previews = False
 
     def known(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
         return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
@@ -118,6 +119,15 @@ class Vectorized:
     def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
         """Count levels from another number."""
         return self._keys.counting(start)
+
+    @contextmanager
+    def previewing(self) -> Iterator[None]:
+        """Evaluate programs to see the form of their results, but not the numbers."""
+        before, self.previews = self.previews, True
+        try:
+            yield
+        finally:
+            self.previews = before
 
     def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
         return search.compiled(self, q, e0, c0)
