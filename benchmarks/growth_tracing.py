@@ -1,0 +1,167 @@
+"""How tracing and compiling grow with the size of a program: counts at three sizes, each with what they should be.
+
+Counts do not depend on what else the machine does. `python -m benchmarks.growth_tracing` prints them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from rich.console import Console
+from rich.table import Table
+
+import steelyard as sy
+
+KEY, PARTICLES = jax.random.key(0), 1000
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What something costs at three sizes."""
+
+    what: str
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def exponent(self) -> float:
+        """The power of the size that the count grows with, from the second size to the third."""
+        return log(self.counts[-1] / self.counts[-2]) / log(self.sizes[-1] / self.sizes[-2])
+
+
+def growth(what: str, sizes: tuple[int, ...], count: Callable[[int], int]) -> Growth:
+    """Count at each size."""
+    return Growth(what, sizes, tuple(map(count, sizes)))
+
+
+def model(s: sy.State) -> Any:
+    z = s.sample("z", dist.Normal(0.5, 1.0))
+    s.observe("x", dist.Normal(z, 0.7), 0.3)
+    return z
+
+
+def chain(length: int) -> Callable[[sy.State], None]:
+    def program(s: sy.State) -> None:
+        z = 0.0
+        for t in range(length):
+            z = s.sample(f"z{t}", dist.Normal(0.9 * z, 1.0))
+            s.observe(f"x{t}", dist.Normal(z, 0.5), 0.1 * t)
+
+    return program
+
+
+def log_z(q: Any) -> Callable[[Any], Any]:
+    return lambda key: sy.evaluate(q, key, particles=PARTICLES).log_z
+
+
+def operations_of_sites(sites: int) -> int:
+    """Operations that XLA compiles for a program with so many variables, each drawn by itself."""
+    return jax.jit(log_z(chain(sites))).lower(KEY).compile().as_text().count(" = ")
+
+
+def kernel_calls_of_moves(moves: int) -> int:
+    """How often kernels run, where a chain of moves is detached."""
+    calls: list[int] = []
+
+    def kernel(s: sy.State, z: Any) -> Any:
+        calls.append(1)
+        return s.sample("z", dist.Normal(0.5 * z, 1.0))
+
+    q: Any = sy.propose(model, model)
+    for _ in range(moves):
+        q = sy.move(kernel, q)
+    jax.jit(log_z(sy.detach(q))).trace(KEY)
+    return len(calls)
+
+
+def traces_of_a_nested_step(depth: int) -> int:
+    """How often the step of the innermost of so many loops is traced."""
+    calls: list[int] = []
+
+    def kernel(s: sy.State, z: Any) -> Any:
+        calls.append(1)
+        return s.sample("z", dist.Normal(0.5 * z, 1.0))
+
+    def step(depth: int) -> Callable[[Any, Any], Any]:
+        if depth == 0:
+            return lambda q, _: sy.propose(sy.extend(model, sy.prev(kernel)), sy.move(kernel, q))
+        return lambda q, _: sy.scan(step(depth - 1), q, jnp.arange(2))
+
+    jax.jit(log_z(sy.scan(step(depth - 1), sy.propose(model, model), jnp.arange(2)))).trace(KEY)
+    # The kernel runs in the proposal, and in the target.
+    return len(calls) // 2
+
+
+def equations_of_a_sweep(kernels: int) -> int:
+    """Equations of a sweep of so many updates, each of one of two variables."""
+
+    def joint(s: sy.State) -> Any:
+        return model(s), s.sample("y", dist.Normal(0.0, 1.0))
+
+    def of(name: str) -> Callable[..., None]:
+        def kernel(s: sy.State, values: Any) -> None:
+            s.sample(name, dist.Normal(0.5 * values[0] + 0.1 * values[1], 1.0))
+
+        return kernel
+
+    q: Any = sy.propose(joint, joint)
+    for i in range(kernels):
+        kernel = of("zy"[i % 2])
+        q = sy.propose(sy.extend(joint, sy.prev(kernel)), sy.move(kernel, sy.resample(q)))
+    return len(jax.jit(log_z(q)).trace(KEY).jaxpr.eqns)
+
+
+def compilations_of_calls(calls: int) -> int:
+    """How often something is compiled in so many calls of `evaluate` outside of `jit`."""
+    compiled: list[str] = []
+
+    def listen(event: str, duration: float, **_: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    def step(q: Any, y: Any) -> Any:
+        def transition(s: sy.State, z: Any) -> Any:
+            z = s.sample("z", dist.Normal(0.9 * z, 0.5))
+            s.observe("x", dist.Normal(z, 1.0), y)
+            return z
+
+        return sy.move(transition, sy.resample(q))
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    for seed in range(calls):
+        sy.evaluate(sy.scan(step, model, jnp.arange(5.0), keep=["z"]), jax.random.key(seed), particles=PARTICLES)
+    jax.monitoring.unregister_event_duration_listener(listen)
+    return len(compiled)
+
+
+ROWS: dict[str, tuple[tuple[int, ...], Callable[[int], int]]] = {
+    "operations by scalar variables": ((25, 50, 100), operations_of_sites),
+    "kernel calls by moves, detached": ((2, 4, 8), kernel_calls_of_moves),
+    "traces of a step by loops around it": ((1, 2, 4), traces_of_a_nested_step),
+    "equations by kernels of a sweep": ((5, 10, 20), equations_of_a_sweep),
+    "compilations by calls outside of jit": ((1, 2, 4), compilations_of_calls),
+}
+
+
+def run() -> list[Growth]:
+    """Count everything."""
+    return [growth(what, sizes, count) for what, (sizes, count) in ROWS.items()]
+
+
+def table(rows: list[Growth]) -> Table:
+    result = Table(title="How tracing and compiling grow", title_justify="left")
+    for name in ("what", "sizes", "counts", "exponent"):
+        result.add_column(name)
+    for row in rows:
+        sizes, counts = (" / ".join(f"{x:,}" for x in numbers) for numbers in (row.sizes, row.counts))
+        result.add_row(row.what, sizes, counts, f"{row.exponent:.2f}")
+    return result
+
+
+if __name__ == "__main__":
+    Console(width=120).print(table(run()))
