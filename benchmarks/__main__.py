@@ -4,7 +4,6 @@ import argparse
 import importlib
 
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.measure import table
 
@@ -37,7 +36,7 @@ def main() -> None:
     for name in names or BENCHMARKS:
         with console.status(f"{name} ..."):
             result = importlib.import_module(f"benchmarks.{name}").run()
-        console.print(result if isinstance(result, Table) else table(name, result))
+        console.print(table(name, result) if isinstance(result, list) else result)
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ A row is a function that returns a `Growth`. Each file holds the rows of one top
 
 from collections.abc import Callable
 
-from rich.table import Table
+from rich.console import Group
 
-from benchmarks.growth import draws, masks, objectives, resampling
+from benchmarks.growth import draws, masks, objectives, resampling, tracing
 from benchmarks.growth.measure import Growth, table
 
 ROWS: tuple[Callable[[], Growth], ...] = (*draws.ROWS, *objectives.ROWS, *resampling.ROWS, *masks.ROWS)
 
 
-def run() -> Table:
-    """Measure every row."""
-    return table([row() for row in ROWS])
+def run() -> Group:
+    """Measure and count every row."""
+    return Group(table([row() for row in ROWS]), tracing.table(tracing.run()))

@@ -1,6 +1,6 @@
 """How tracing and compiling grow with the size of a program: counts at three sizes, each with what they should be.
 
-Counts do not depend on what else the machine does. `python -m benchmarks.growth_tracing` prints them.
+Counts do not depend on what else the machine does.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from rich.console import Console
 from rich.table import Table
 
 import steelyard as sy
@@ -20,7 +19,7 @@ KEY, PARTICLES = jax.random.key(0), 1000
 
 
 @dataclass(frozen=True)
-class Growth:
+class Count:
     """What something costs at three sizes."""
 
     what: str
@@ -33,9 +32,9 @@ class Growth:
         return log(self.counts[-1] / self.counts[-2]) / log(self.sizes[-1] / self.sizes[-2])
 
 
-def growth(what: str, sizes: tuple[int, ...], count: Callable[[int], int]) -> Growth:
+def counted(what: str, sizes: tuple[int, ...], count: Callable[[int], int]) -> Count:
     """Count at each size."""
-    return Growth(what, sizes, tuple(map(count, sizes)))
+    return Count(what, sizes, tuple(map(count, sizes)))
 
 
 def model(s: sy.State) -> Any:
@@ -148,12 +147,13 @@ ROWS: dict[str, tuple[tuple[int, ...], Callable[[int], int]]] = {
 }
 
 
-def run() -> list[Growth]:
+def run() -> list[Count]:
     """Count everything."""
-    return [growth(what, sizes, count) for what, (sizes, count) in ROWS.items()]
+    return [counted(what, sizes, count) for what, (sizes, count) in ROWS.items()]
 
 
-def table(rows: list[Growth]) -> Table:
+def table(rows: list[Count]) -> Table:
+    """Return counts and exponents."""
     result = Table(title="How tracing and compiling grow", title_justify="left")
     for name in ("what", "sizes", "counts", "exponent"):
         result.add_column(name)
@@ -161,7 +161,3 @@ def table(rows: list[Growth]) -> Table:
         sizes, counts = (" / ".join(f"{x:,}" for x in numbers) for numbers in (row.sizes, row.counts))
         result.add_row(row.what, sizes, counts, f"{row.exponent:.2f}")
     return result
-
-
-if __name__ == "__main__":
-    Console(width=120).print(table(run()))
