@@ -159,10 +159,12 @@ def _computed_once(key: Array, bits: Array) -> Array:
     XLA stores only results that it considers expensive. A remainder by a run-time divisor counts as expensive. This one
     changes a single value of 2^32, and no finite float.
     """
-    if jax.default_backend() != "cpu":
-        return bits
     divisor = jnp.uint32(0xFFFFFFFF) - (key[0] == key[1]).astype(jnp.uint32)
-    return jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
+
+    def remainder(bits: Array, divisor: Array) -> Array:
+        return jax.lax.rem(bits, jnp.broadcast_to(divisor, bits.shape))
+
+    return jax.lax.platform_dependent(bits, divisor, cpu=remainder, default=lambda bits, divisor: bits)
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
