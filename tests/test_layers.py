@@ -24,7 +24,7 @@ LAYERS = [
     {"engines"},
     {"objectives"},
     {"algorithms"},
-    {"inspection", "training", "testing"},
+    {"inspection", "interop", "training", "testing"},
     {"experiments"},
     {"cli"},
 ]

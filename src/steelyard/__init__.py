@@ -24,6 +24,9 @@ from steelyard.inspection.check import check as check
 from steelyard.inspection.dependencies import Dependencies as Dependencies
 from steelyard.inspection.dependencies import dependencies as dependencies
 from steelyard.inspection.show import show as show
+from steelyard.interop.numpyro_models import from_numpyro as from_numpyro
+from steelyard.interop.numpyro_params import numpyro_params as numpyro_params
+from steelyard.interop.numpyro_states import to_numpyro as to_numpyro
 from steelyard.language.addresses import previous as previous
 from steelyard.language.combinators import compose as compose
 from steelyard.language.combinators import extend as extend

@@ -10,11 +10,12 @@ import numpy as np
 import numpyro.distributions as dist
 
 from steelyard.distributions import supports
+from steelyard.distributions.scaled import Scaled
 from steelyard.errors import AddressError, ArgumentError
 from steelyard.types import Distribution, Key, stop_gradient
 
 # Their density is that of the distribution inside, entry by entry.
-WRAPPERS = dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution
+WRAPPERS = dist.Independent, dist.ExpandedDistribution, dist.MaskedDistribution, Scaled
 # Their density is made of densities of others at the same value, some of which may be outside of the support of one.
 # A release of NumPyro need not have all of them.
 _COMPOUNDS = tuple(

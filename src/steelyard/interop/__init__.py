@@ -1,0 +1,1 @@
+"""Programs of other libraries as programs here, and the other way round."""
