@@ -22,6 +22,7 @@ BENCHMARKS = (
     "digits",
     "passes",
     "growth",
+    "adapted",
 )
 
 

@@ -58,6 +58,12 @@ class Flow:
                 f"distributions of one class and shape, and return values of one shape. Else write a program with "
                 f"s.when(flag) for each branch."
             ) from error
+        except AssertionError as error:
+            # NumPyro would draw what is missing without showing it.
+            raise ArgumentError(
+                f"{self._place}: a site of the scan has values for some of its steps only. Give it values for all "
+                f"steps, and sample the others in a scan of their own."
+            ) from error
 
     def _sampler(self, row: Callable[[Any], Any]) -> Callable[[dict[str, Any]], Any]:
         def value(site: dict[str, Any]) -> Any:

@@ -70,7 +70,7 @@ def from_numpyro(f: Callable[..., Any], params: Mapping[str, Any] | None = None)
         if is_transported(f):
             return transported(f, params)
 
-    @wraps(f)
+    @wraps(f, updated=())
     def program(s: State, *args: Any, **kwargs: Any) -> Any:
         with HANDLERS, Sites(s, params, Primitive(f).place):
             return f(*args, **kwargs)

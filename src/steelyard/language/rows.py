@@ -35,7 +35,7 @@ def sample_row(s: State, address: str, distribution: Any, row: Any, draw: Callab
         drawn = draw(distribution, key if row is None else jax.random.fold_in(key, row))
         value = stop_gradient(drawn, s._detached or not is_reparameterized(distribution))
     if reused is not False:
-        given = s._given[address] if row is None else jax.tree.map(lambda x: x[row], s._given[address])
+        given = s._given[address] if row is None else jax.tree.map(lambda x: jnp.asarray(x)[row], s._given[address])
         proposed = located(given, distribution, address, s._place).value
         value = proposed if reused is True else select(reused, proposed, value)
     return value
