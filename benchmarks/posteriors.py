@@ -19,7 +19,7 @@ from rich.table import Table
 import steelyard as sy
 from tests.interop.models import CASES
 
-NAMES = "regression", "logistic", "non_centred", "zero_inflated", "autoregressive", "gaussian_process"
+NAMES = "regression", "logistic", "non_centred", "zero_inflated", "autoregressive", "censored"
 PARTICLES, RUNS, CHAINS, SAMPLES = 2000, 8, 4, 5000
 
 

@@ -108,6 +108,29 @@ def test_draws_of_a_scan_have_the_distribution_of_their_steps() -> None:
     assert jnp.abs(jnp.cov(noise.T) - jnp.eye(3)).max() < 0.1
 
 
+def test_plates_handlers_and_substituted_values_inside_and_around_a_scan() -> None:
+    def model() -> Any:
+        def step(before: Any, _: Any) -> Any:
+            with numpyro.plate("units", 2), handlers.scope(prefix="in"):
+                x = numpyro.sample("x", dist.Normal(before, 1.0))
+                z = numpyro.sample("z", dist.Normal(x, 1.0))
+            return x.sum(), (x, z)
+
+        with handlers.scale(scale=2.0):
+            return scan(step, jnp.zeros(()), None, length=3)[1]
+
+    fixed = handlers.substitute(model, data={"in/z": jnp.arange(6.0).reshape(3, 2)})
+    out = sy.evaluate(sy.from_numpyro(fixed), KEY, particles=3)
+    x, z = out.value
+    np.testing.assert_array_equal(x, out.trace["in/x"])
+    np.testing.assert_array_equal(z[0], jnp.arange(6.0).reshape(3, 2))
+    assert sorted(out.log_density) == ["in/x", "in/x:scale", "in/z"]
+    before = jnp.concatenate([jnp.zeros((3, 1)), x.sum(2)[:, :-1]], axis=1)[..., None]
+    prior, given = dist.Normal(before, 1.0).log_prob(x).sum((1, 2)), dist.Normal(x, 1.0).log_prob(z).sum((1, 2))
+    np.testing.assert_allclose(out.log_density["in/x"], prior, rtol=1e-5)
+    np.testing.assert_allclose(out.log_weight, prior + 2 * given, rtol=1e-5)
+
+
 @pytest.mark.parametrize("engine", ["vectorized", "universal"])
 def test_part_of_a_scan_may_be_proposed(engine: Any) -> None:
     def guide(y: Any) -> None:
@@ -323,6 +346,10 @@ REFUSED = {
         "'rows' cannot be inside",
     ),
     "scan in a scan": (_scan_of(_scan_of(lambda: None)), "control flow cannot be inside of a scan"),
+    "renamed scan": (
+        lambda: handlers.scope(chain, prefix="out")(jnp.zeros(3)),
+        "'x' was sampled inside of control flow",
+    ),
     "short data": (handlers.condition(lambda: chain(jnp.zeros(3)), data={"x": jnp.zeros(2)}), "some of its steps"),
     "branches": (_unequal, "branches of cond"),
     "mutable": (_stateful, "'state' is mutable"),

@@ -13,6 +13,8 @@ from steelyard.errors import ArgumentError
 from steelyard.language.rows import sample_row
 from steelyard.language.state import State
 
+_SAMPLED = "sampled by steelyard as"
+
 
 class Flow:
     """Runs control flow. NumPyro then shows each of its sites again, with the values of all steps together."""
@@ -20,11 +22,16 @@ class Flow:
     def __init__(self, s: State, place: str) -> None:
         self._s = s
         self._place = place
-        self._sampled: set[str] = set()
 
-    def has_sampled(self, name: str) -> bool:
-        """Tell whether the value of a site comes from here."""
-        return name in self._sampled
+    def has_sampled(self, msg: dict[str, Any]) -> bool:
+        """Tell whether the value of a site comes from here; raise `ArgumentError` if it had another name then."""
+        name = msg["infer"].get(_SAMPLED)
+        if name not in (None, msg["name"]):
+            raise ArgumentError(
+                f"{self._place}: {name!r} was sampled inside of control flow, and a handler around it renames it to "
+                f"{msg['name']!r}. Put the handler, such as scope, inside of the function that scan or cond is given."
+            )
+        return name is not None
 
     def run(self, msg: dict[str, Any]) -> Any:
         """Return the result of a scan or cond."""
@@ -69,7 +76,8 @@ class Flow:
         def value(site: dict[str, Any]) -> Any:
             if site["type"] != "sample" or site["value"] is not None:
                 return None
-            self._sampled.add(site["name"])
+            # NumPyro hands this on to where it shows the site again.
+            site["infer"] = {**site["infer"], _SAMPLED: site["name"]}
             shape = site["kwargs"].get("sample_shape")
             fn = site["fn"].expand_by(shape) if shape else site["fn"]
             return sample_row(self._s, site["name"], fn, row(site["infer"].get("_scan_current_index")), draw)

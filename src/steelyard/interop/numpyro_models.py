@@ -114,15 +114,16 @@ class Sites(Messenger):
         name, fn, value = msg["name"], msg["fn"], msg["value"]
         scale = 1.0 if msg.get("scale") is None else msg["scale"]
         scaled = not is_identically_one(scale)
-        if value is not None and not self._flow.has_sampled(name):
+        if value is not None and not self._flow.has_sampled(msg):
             fn, observed = _broadcast(fn, value)
             self._s.observe(name, Scaled(fn, scale) if scaled else fn, observed)
             return
         if value is not None:
             fn = _drawn(fn, value)
-        elif shape := msg["kwargs"].get("sample_shape"):
-            fn = fn.expand_by(shape)
-        msg["value"] = self._s.sample(name, _unexpanded(fn))
+        else:
+            shape = msg["kwargs"].get("sample_shape")
+            fn = _unexpanded(fn.expand_by(shape) if shape else fn)
+        msg["value"] = self._s.sample(name, fn)
         if scaled:
             # The draw has the density of the distribution; its other powers are a factor, or the weight would be wrong.
             self._s.observe(f"{name}:scale", Scaled(fn, scale - 1.0), msg["value"])
