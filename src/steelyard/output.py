@@ -9,6 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 ASCII = {"✓": "y", "✗": "n", "±": "+-", "→": "->", "●": "x", "′": "'", "…": "...", "─": "-"}
+# The blocks of a sparkline: what has more ink is more.
+ASCII |= dict(zip("▁▂▃▄▅▆▇█", "_.-=+*%#", strict=True))
 
 
 def encodable(text: str, encoding: str | None) -> str:

@@ -1,7 +1,7 @@
 """Weights that carry no information, and where in a program they come from."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,22 +23,85 @@ def check_weights(e: Evaluation, q: Program, again: Callable[[Looker], Any]) -> 
         return
     if e.found is not None and not is_traced(e.found.done) and not e.found.done:
         raise WeightError(f"{describe(q)}: {e.found.says()}")
-    log_weight = np.asarray(e.log_weight)
-    if np.isnan(log_weight).any():
-        problem, remedy, bad = "NaN", "Look for NaN in the arguments and parameters", np.isnan
-    elif (log_weight == np.inf).any():
-        problem, remedy, bad = "infinite", "A density is infinite, or a factor is", np.isposinf
-    elif (log_weight == -np.inf).all():
-        problem, remedy, bad = "zero", "The proposals miss the support of the target", np.isneginf
-    else:
+    problem = problem_of(np.asarray(e.log_weight))
+    if problem is None:
         return
-    count = int(bad(log_weight).sum())
-    counted = "every particle has" if count == log_weight.size else f"{count} of {log_weight.size} particles have"
-    # Under `grad` of a detached program weights are known, and what carries gradients is not.
-    known = [level for level in e.levels if not is_traced(level.log_z_increment)]
-    levels = [level.label for level in known if not np.isfinite(level.log_z_increment).all()]
-    where = f", from {levels[0]} on" if levels else ""
-    raise WeightError(f"{describe(q)}: {counted} weight {problem}{where}{_blame(again, bad, count)}. {remedy}.")
+    blame = _blame(again, problem.bad, int(problem.flags.sum()))
+    raise WeightError(
+        f"{describe(q)}: {counted(problem)} weight {problem.name}{where_it_began(e) or ''}{blame}. {problem.remedy}."
+    )
+
+
+class Problem(NamedTuple):
+    """What is wrong with weights.
+
+    Attributes:
+        name: what the weights are, and the densities that are to blame.
+        remedy: what to do.
+        bad: which log densities and log weights are to blame.
+        flags: which particles have such a weight.
+    """
+
+    name: str
+    remedy: str
+    bad: Callable[[Any], Any]
+    flags: np.ndarray
+
+
+def problem_of(log_weight: np.ndarray) -> Problem | None:
+    """Return what is wrong with weights, of which a batch may have several populations; None, if nothing is."""
+    none = (log_weight == -np.inf).all(axis=-1)
+    if np.isnan(log_weight).any():
+        return Problem("NaN", "Look for NaN in the arguments and parameters", np.isnan, np.isnan(log_weight))
+    if (log_weight == np.inf).any():
+        remedy = "A density is infinite, or a factor is"
+        return Problem("infinite", remedy, np.isposinf, log_weight == np.inf)
+    if none.any():
+        flags = np.broadcast_to(none[..., None], log_weight.shape)
+        return Problem("zero", "The proposals miss the support of the target", np.isneginf, flags)
+    return None
+
+
+def counted(problem: Problem) -> str:
+    """Return how many particles have the problem, as the beginning of a sentence."""
+    count, size = int(problem.flags.sum()), problem.flags.size
+    return "every particle has" if count == size else f"{count} of {size} particles have"
+
+
+class Beginning(NamedTuple):
+    """The first level after which log Z is not finite; in a scan, the first such step."""
+
+    label: str
+    step: str | None
+
+    def __str__(self) -> str:
+        step = f" of step {self.step}" if self.step else ""
+        return f", from {self.label}{step} on"
+
+
+def where_it_began(e: Evaluation) -> Beginning | None:
+    """Return where log Z was not finite for the first time, if that was at a level."""
+    batch = np.ndim(e.log_weight) - 1
+    for level in e.levels:
+        # Under `grad` of a detached program weights are known, and what carries gradients is not.
+        if is_traced(level.log_z_increment) or np.isfinite(level.log_z_increment).all():
+            continue
+        bad = ~np.isfinite(np.asarray(level.log_z_increment))
+        steps = bad.reshape(-1, *bad.shape[batch:]).any(axis=0)
+        return Beginning(level.label, step_of(int(steps.argmax()), steps.shape) if steps.ndim else None)
+    return None
+
+
+def step_of(index: int, shape: tuple[int, ...]) -> str:
+    """Return which step of a scan it is, counted from one; of scans in scans, of each.
+
+    Example:
+        >>> from steelyard.engines.degenerate import step_of
+        >>> step_of(6, (10,)), step_of(6, (2, 5))
+        ('7 of 10', '2, 2 of 2, 5')
+    """
+    place = ", ".join(str(i + 1) for i in np.unravel_index(index, shape))
+    return f"{place} of {', '.join(map(str, shape))}"
 
 
 def _blame(again: Callable[[Looker], Any], bad: Callable[[Any], Any], count: int) -> str:

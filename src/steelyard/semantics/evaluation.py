@@ -273,7 +273,7 @@ class Evaluation:
         return follow(self.histories)
 
     def __repr__(self) -> str:
-        return rendered(drawn(self), width=100)
+        return rendered(drawn(self), width=80)
 
     def __rich__(self) -> Any:
         return Encodable(drawn(self))
