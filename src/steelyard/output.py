@@ -3,6 +3,7 @@
 import io
 import sys
 from functools import singledispatch
+from html import escape
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -62,6 +63,12 @@ class Encodable:
 def drawn(x: Any) -> RenderableType:
     """Return something for people to look at as what rich prints. `inspection/` says how, for each kind of thing."""
     return repr(x)
+
+
+@singledispatch
+def hypertext(x: Any) -> str:
+    """Return something for people to look at as HTML. `inspection/` says how, for each kind of thing."""
+    return f"<pre>{escape(repr(x))}</pre>"
 
 
 def terminal(*, stderr: bool = False) -> Console:

@@ -13,7 +13,7 @@ from steelyard.language.describe import describe
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
-from steelyard.output import printable
+from steelyard.output import hypertext, printable
 from steelyard.semantics.engine import Known
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -35,6 +35,9 @@ class Remarks(tuple[Remark, ...]):
 
     def __repr__(self) -> str:
         return printable("\n".join(f"- {remark}" for remark in self) or "Nothing to remark.")
+
+    def _repr_html_(self) -> str:
+        return hypertext(self)
 
 
 def check(q: Programmable, *args: Any) -> Remarks:

@@ -24,7 +24,8 @@ OF_A_SCAN = "Of a scan: the sum of the increments, and the worst of each other n
 def summary(evaluation: Evaluation) -> Group:
     """Return an evaluation as something that `rich` prints: one line, the variables, and a table of levels."""
     table = rows(evaluation)
-    parts: list[Any] = [Text(line) for line in (headline(evaluation), variables(evaluation), *remarks(evaluation))]
+    lines = [headline(evaluation), variables(evaluation), *chosen(evaluation), explained(evaluation)]
+    parts: list[Any] = [Text(line) for line in lines if line]
     if table:
         parts.append(_levels(table))
     if any(row.steps for row in table):
@@ -43,12 +44,10 @@ def variables(evaluation: Evaluation) -> str:
     return "trace: " + (", ".join(f"{a} {shape(v)}" for a, v in evaluation.trace.items()) or "empty")
 
 
-def remarks(evaluation: Evaluation) -> list[str]:
-    """Return what else is to be said: of an adaptive schedule, and of weights that carry no information."""
+def chosen(evaluation: Evaluation) -> list[str]:
+    """Return what is to be said of an adaptive schedule, if there is one."""
     found = evaluation.found
-    said = [found.says()] if found is not None and not is_traced(found.done) else []
-    problem = explained(evaluation)
-    return [*said, problem] if problem else said
+    return [found.says()] if found is not None and not is_traced(found.done) else []
 
 
 def names_of_columns(table: list[Row]) -> list[str]:

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeAlias, TypeGuard, TypeVar
 import jax
 
 from steelyard.errors import GrammarError
+from steelyard.output import hypertext
 from steelyard.types import Method
 
 # The evaluation of a program and its arguments, as `semantics/` has them.
@@ -27,7 +28,16 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What every combinator is: a frozen record of its parts. `semantics/judgement.py` has the rule of each."""
+    """What every combinator is: a frozen record of its parts. `semantics/judgement.py` has the rule of each.
+
+    Example:
+        >>> import steelyard as sy
+        >>> isinstance(sy.resample(lambda s: None), sy.Program)
+        True
+    """
+
+    def _repr_html_(self) -> str:
+        return hypertext(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
-from steelyard.output import Encodable, drawn, rendered
+from steelyard.output import Encodable, drawn, hypertext, rendered
 from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics.ancestry import Kept, trajectories
@@ -274,6 +274,9 @@ class Evaluation:
 
     def __repr__(self) -> str:
         return rendered(drawn(self), width=80)
+
+    def _repr_html_(self) -> str:
+        return hypertext(self)
 
     def __rich__(self) -> Any:
         return Encodable(drawn(self))
