@@ -23,8 +23,8 @@ def test_snippets_run(page: Path) -> None:
 def test_every_public_name_has_an_entry_in_the_reference() -> None:
     reference = (ROOT / "docs" / "reference.md").read_text()
     names = [name for name, x in vars(sy).items() if callable(x) and not name.startswith("_")]
-    for module in (sy.testing, sy.objectives, sy.algorithms):
-        short = module.__name__.removeprefix("steelyard.")
+    for module in (sy.testing, sy.objectives, sy.algorithms, sy.plot):
+        short = module.__name__.split(".")[-1]
         names += [f"{short}.{name}" for name, x in vars(module).items() if callable(x) and not name.startswith("_")]
     assert not [name for name in names if f"`{name}`" not in reference]
 

@@ -9,7 +9,7 @@ import pytest
 
 import steelyard as sy
 
-MODULES = [sy, sy.objectives, sy.algorithms, sy.testing]
+MODULES = [sy, sy.objectives, sy.algorithms, sy.testing, sy.plot]
 # Methods of `Evaluation` that rules call, and users do not.
 FOR_RULES = {"as_arguments", "finished", "reindex", "rename", "then"}
 

@@ -20,6 +20,7 @@ from steelyard.errors import ObservedKernelError as ObservedKernelError
 from steelyard.errors import SteelyardError as SteelyardError
 from steelyard.errors import SupportWarning as SupportWarning
 from steelyard.errors import WeightError as WeightError
+from steelyard.inspection import plot as plot
 from steelyard.inspection.check import check as check
 from steelyard.inspection.dependencies import Dependencies as Dependencies
 from steelyard.inspection.dependencies import dependencies as dependencies
