@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def test_demo_refuses_a_number_of_particles_that_makes_no_sense() -> None:
     result = CliRunner().invoke(app, ["demo", "--particles", "0"])
     assert result.exit_code == 2
     assert "--particles" in result.output
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"steelyard {version('steelyard')}\n"
 
 
 TABLE = ["table1", "--methods", "AVO", "--K", "2", "--seeds", "2", "--steps", "3", "--budget", "12"]

@@ -3,7 +3,7 @@
 import doctest
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -39,3 +39,14 @@ def test_the_package_has_public_names_and_nothing_else() -> None:
     lines = inspect.getsource(sy).splitlines()
     statements = [line for line in lines if line and not line.startswith(('"""', "#"))]
     assert all(line.startswith("from steelyard") and " as " in line for line in statements)
+
+
+def test_a_signature_shows_names_and_not_what_they_stand_for() -> None:
+    signatures = {name: str(inspect.signature(value)) for name, value in public() if inspect.isfunction(value)}
+    assert not [name for name, signature in signatures.items() if "steelyard.language.programs" in signature]
+
+
+def test_programs_and_what_becomes_one_are_public() -> None:
+    hints = get_type_hints(sy.propose)
+    assert hints["p"] == hints["q"] == sy.Programmable
+    assert issubclass(hints["return"], sy.Program)

@@ -38,6 +38,8 @@ from steelyard.language.combinators import scan as scan
 from steelyard.language.kernels import mcmc as mcmc
 from steelyard.language.kernels import metropolis as metropolis
 from steelyard.language.kernels import transport as transport
+from steelyard.language.programs import Program as Program
+from steelyard.language.programs import Programmable as Programmable
 from steelyard.language.rewrite import marginal as marginal
 from steelyard.language.rewrite import target as target
 from steelyard.language.state import State as State

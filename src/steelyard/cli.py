@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +19,18 @@ table2 = typer.Typer(add_completion=False, help="Unsupervised multi-object track
 app.add_typer(table2, name="table2")
 
 
+def _tell_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"steelyard {version('steelyard')}")
+        raise typer.Exit
+
+
 @app.callback()
-def steelyard() -> None:
+def steelyard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version, and end.")
+    ] = False,
+) -> None:
     """Inference programming on JAX: properly weighted samplers, by construction."""
 
 

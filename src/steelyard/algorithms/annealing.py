@@ -4,6 +4,9 @@ The path is a sequence of programs, or a function that makes them of stacked par
 one `scan`, which compiles once.
 """
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 

@@ -4,6 +4,9 @@ The steps are a sequence of programs, each with addresses of its own, whose trac
 that makes them of data: then they are one `scan`, which keeps only the newest state and what it is asked to keep.
 """
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias

@@ -1,5 +1,8 @@
 """Population Gibbs samplers: sweeps of kernels, each of which updates a block of variables; one `scan` over sweeps."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,8 @@
 """One model and one guide: importance sampling, and the ways to train the guide."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from steelyard import objectives
 from steelyard.language.combinators import propose
 from steelyard.language.programs import Programmable, Propose

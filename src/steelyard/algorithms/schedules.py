@@ -1,5 +1,8 @@
 """Schedules of tempered samplers: those that are still to be found, and those that were."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,5 +1,8 @@
 """Sequential Monte Carlo samplers that let the data in little by little, and move the particles by a Markov kernel."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,5 +1,8 @@
 """Running programs: `evaluate`, and what can be asked of a program without sampling."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,5 +1,8 @@
 """What a careful colleague would say about a program before it runs."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 

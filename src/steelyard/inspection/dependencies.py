@@ -1,5 +1,8 @@
 """Which density of a program depends on which of its variables, as a table."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from typing import Any
 
 from rich.table import Table

@@ -1,5 +1,8 @@
 """Inference programs drawn as trees."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree

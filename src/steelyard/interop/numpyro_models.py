@@ -1,5 +1,8 @@
 """NumPyro models as programs: one handler, which takes every site to the state of one particle."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Mapping
 from functools import wraps

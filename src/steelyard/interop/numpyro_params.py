@@ -1,5 +1,8 @@
 """The parameters of NumPyro models and guides, as a pytree of unconstrained numbers."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,5 +1,8 @@
 """Programs as NumPyro models: a state that hands every variable to NumPyro."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

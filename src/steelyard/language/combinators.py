@@ -1,5 +1,8 @@
 """The combinators: functions that build programs and check the grammar at once."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 

@@ -1,5 +1,8 @@
 """Markov kernels and bijections as combinators: they move the particles, and weights stay proper."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -247,6 +247,7 @@ class Adapt(Program):
 Kernel: TypeAlias = Primitive | Prev | Rename
 Target: TypeAlias = Kernel | Extend
 Markov: TypeAlias = Mcmc | Metropolis
+# What combinators take for a program: one, or a callable f(s, *args) that becomes one.
 Programmable: TypeAlias = Program | Callable[..., Any]
 
 

@@ -1,5 +1,8 @@
 """Program transformations: the two of the paper, and one that reaches every primitive program of a kernel."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,8 @@
 """The same program under other addresses, with other gradients or another temperature."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,8 @@
 """Proper weighting, checked exactly or by a test of the evidence."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

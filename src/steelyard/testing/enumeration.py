@@ -1,5 +1,8 @@
 """Every outcome of a program with finite discrete variables, with its probability."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, get_args

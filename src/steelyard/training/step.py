@@ -1,5 +1,8 @@
 """One step of training, as a pure function of what was learned so far and of the data."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

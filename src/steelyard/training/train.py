@@ -1,5 +1,8 @@
 """`train`: minimise the loss of an inference program."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
