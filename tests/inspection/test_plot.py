@@ -62,6 +62,20 @@ def test_a_variable_that_some_lack_is_drawn_for_the_others() -> None:
     assert sy.plot.particles(nobody)[0].texts[0].get_text() == "no particle"
 
 
+def test_what_the_universal_engine_holds_as_objects_is_drawn_too() -> None:
+    def branch(s: sy.State) -> None:
+        if s.sample("flag", dist.Bernoulli(0.5)) == 1:
+            s.sample("k", dist.Poisson(jnp.array([2.0, 9.0])).to_event(1))
+
+    out = sy.evaluate(branch, KEY, particles=10, engine="universal")
+    has = np.asarray(out.trace["flag"]) == 1
+    assert 0 < has.sum() < 10
+    _, *axes = sy.plot.particles(out)
+    assert [ax.get_xlabel() for ax in axes] == ["k[0]", "k[1]"]
+    values, counts = np.unique([x[1] for x in out.trace["k"][has]], return_counts=True)
+    assert bars(axes[1]) == pytest.approx(dict(zip(values.tolist(), counts / has.sum(), strict=True)))
+
+
 def test_vectors_have_their_first_components_and_trees_their_leaves() -> None:
     # As many components as particles: the first axis is that of particles.
     out = population(np.zeros(3), v=jnp.arange(9).reshape(3, 3), t={"a": jnp.zeros(3), "b": jnp.ones((3, 2, 2))})

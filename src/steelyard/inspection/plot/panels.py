@@ -102,11 +102,23 @@ def _columns(out: Evaluation, addresses: Iterable[str], components: int) -> list
                 f"plot.particles: no variable at {a!r}; there are {', '.join(map(repr, out.trace)) or 'none'}."
             )
         present = np.broadcast_to(np.asarray(out.trace.present(a)), weights.shape)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(out.trace[a])[0]:
+        for path, leaf in jax.tree_util.tree_flatten_with_path(_filled(out.trace[a], present))[0]:
             found += _components(a + jax.tree_util.keystr(path), leaf, components, weights, present)
     if not found:
         raise ArgumentError("plot.particles: there is no variable to draw.")
     return found
+
+
+def _filled(value: Any, present: np.ndarray) -> Any:
+    """Return what the universal engine holds as objects, where some particles lack it, as an array with zeros there."""
+    if getattr(value, "dtype", None) != np.dtype(object):
+        return value
+    items = [np.asarray(x) for x in value[present]]
+    if len({(x.shape, x.dtype) for x in items}) != 1:
+        return value
+    array = np.zeros((len(present), *items[0].shape), items[0].dtype)
+    array[present] = np.stack(items)
+    return array
 
 
 def _components(name: str, leaf: Any, most: int, weights: np.ndarray, present: np.ndarray) -> list[_Column]:
