@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import ArgumentError
-from steelyard.types import Key
+from steelyard.types import Key, is_traced
 
 # Indices are integers of 32 bits.
 MOST = 2**31 - 1
@@ -44,6 +44,27 @@ def check_count(count: Any, place: str, name: str = "particles", *, least: int =
         return int(count)
     kind = "a positive number" if least == 1 else f"a number of at least {least}"
     raise ArgumentError(f"{place}: {name} is {kind}, known before running and whole, got {count!r}.")
+
+
+def check_scale(scale: Any, place: str) -> Any:
+    """Return a factor of a log density: a positive, finite number. One that JAX is tracing is not known yet.
+
+    Raises:
+        ArgumentError: this is something else.
+    """
+    if is_traced(scale) and scale.shape == () and jnp.issubdtype(scale.dtype, jnp.number):
+        return scale
+    if not is_traced(scale) and not isinstance(scale, bool | str) and np.ndim(scale) == 0:
+        try:
+            number = float(scale)
+        except (TypeError, ValueError, OverflowError):
+            number = np.nan
+        if 0 < number < np.inf:
+            return number
+    raise ArgumentError(
+        f"{place}: scale is one positive, finite number, got {scale!r}. For a part of the data it is the size of the "
+        f"whole divided by the size of the part."
+    )
 
 
 def check_objective(objective: Any, place: str) -> Any:

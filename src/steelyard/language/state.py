@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from steelyard.arguments import check_scale
 from steelyard.distributions.coordinates import located
 from steelyard.distributions.densities import log_prob, log_prob_anywhere
 from steelyard.distributions.distribution import (
@@ -121,7 +122,7 @@ class State:
             self._add_score(select(both(present, invert(reused)), log_density, 0.0))
         return value
 
-    def observe(self, address: str, distribution: Distribution | Any, value: Any) -> Any:
+    def observe(self, address: str, distribution: Distribution | Any, value: Any, *, scale: Any = 1.0) -> Any:
         """Condition on an observed value; its density, the sum of all that `log_prob` returns, enters the weight.
 
         Args:
@@ -129,17 +130,23 @@ class State:
             distribution: anything with `log_prob(value)`.
             value: what was observed: of the shape of a draw or, if the distribution is that of one event, with any
                 axes of data in front. A list becomes an array.
+            scale: a positive number that the log density is multiplied by. If the value is a random tenth of the data,
+                `scale=10` makes the log density an unbiased estimate of that of all data. One that JAX is tracing is
+                not checked.
 
         Returns:
             The value.
 
         Raises:
             AddressError: the address was used before in this program, or the value has another shape.
+            ArgumentError: the scale is not a positive, finite number.
         """
         self._enter(address, distribution)
         value = check_observed(distribution, value, address, self._place)
+        scale = check_scale(scale, f"{self._place}: {address!r}")
         if self._present is not False:
-            self._record(address, self._tempered(self._density(log_prob_anywhere, distribution, value)))
+            log_density = self._density(log_prob_anywhere, distribution, value)
+            self._record(address, self._tempered(_scaled(log_density, scale)))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -253,6 +260,10 @@ class State:
         masks = self._masks
         trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace}, self._origins)
         return trace, Map(self._log_density, masks)
+
+
+def _scaled(log_density: Any, scale: Any) -> Any:
+    return log_density if isinstance(scale, float) and scale == 1 else log_density * scale
 
 
 class Run(NamedTuple):
