@@ -6,6 +6,7 @@ of their support.
 """
 
 import copy
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,19 @@ from steelyard.distributions.distribution import (
 )
 from steelyard.types import Distribution
 
+# How a function that computes a density is called, with a distribution and a value.
+Density = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+
+
+def computed(log_prob: Callable[[Any, Any], Any], distribution: Any, value: Any) -> Any:
+    """Compute a density."""
+    return log_prob(distribution, value)
+
+
+def scaled(log_density: Any, scale: Any) -> Any:
+    """Return a log density times a scale; itself, if that is one."""
+    return log_density if isinstance(scale, float) and scale == 1 else log_density * scale
+
 
 def log_prob(distribution: Distribution, value: Any) -> Any:
     """Return the log density of a value that this distribution drew: the sum of all that `log_prob` returns."""
@@ -42,6 +56,14 @@ def log_prob_anywhere(distribution: Distribution, value: Any) -> Any:
         return log_prob(distribution, value)
     total = _total(_guarded(distribution).log_prob(_as_number(value)))
     return jnp.where(total == -jnp.inf, -jnp.inf, total)
+
+
+def log_prob_terms(distribution: Distribution, value: Any) -> Any:
+    """Return the log densities that `log_prob_anywhere` is the sum of, in the shape that `log_prob` returns."""
+    if is_unbounded(distribution):
+        return _unvalidated(distribution).log_prob(value)
+    terms = _guarded(distribution).log_prob(_as_number(value))
+    return jnp.where(terms == -jnp.inf, -jnp.inf, terms)
 
 
 def _unvalidated(distribution: Any) -> Any:

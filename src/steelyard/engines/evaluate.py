@@ -19,19 +19,21 @@ from steelyard.compiler.loops import with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
+from steelyard.engines.gathering import stacked
 from steelyard.engines.single import Single
 from steelyard.engines.universal import Universal
 from steelyard.engines.vectorized import Vectorized
-from steelyard.errors import AddressError, ArgumentError
+from steelyard.errors import AddressError, ArgumentError, GrammarError
 from steelyard.language.addresses import versioned
 from steelyard.language.describe import describe
+from steelyard.language.pointwise import PointwiseState
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
 from steelyard.output import printable
-from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Objective
-from steelyard.semantics.values import Values
+from steelyard.semantics.values import Values, dense
 from steelyard.types import Count, EngineName, Scalar, is_staged, is_traced
 
 
@@ -45,6 +47,7 @@ def evaluate(
     engine: EngineName = "vectorized",
     optimize: bool | Collection[Pass] = True,
     chunk: Count | None = None,
+    pointwise: bool = False,
 ) -> Evaluation:
     """Evaluate a program: c, tau, rho, w <- q(args)[given].
 
@@ -65,6 +68,8 @@ def evaluate(
             rounding: `optimize=False` is the first thing to try when something looks wrong.
         chunk: run programs on at most so many particles at a time, which bounds the memory for what they compute on
             the way; particles and weights themselves are kept for all. Gradients then run programs once more.
+        pointwise: whether to keep log densities by observation, `Evaluation.pointwise`. The program whose density q
+            denotes is then evaluated once more, at the particles that q gave.
 
     Returns:
         Particles that are properly weighted for the density that q denotes.
@@ -74,6 +79,7 @@ def evaluate(
         ObservedKernelError: the kernel of an extend observes something.
         WeightError: a weight is NaN or all of them are zero; under `jit` log Z is then NaN or -inf.
         ArgumentError: an argument is of the wrong kind.
+        GrammarError: densities by observation are asked for, and the density that q denotes is not known.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -90,9 +96,11 @@ def evaluate(
     chunk = None if chunk is None else check_count(chunk, "evaluate", "chunk")
     check_objective(objective, "evaluate")
     passes = chosen(optimize)
+    p = _known_target(q) if pointwise else None
     if engine not in ("vectorized", "universal"):
         raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
     trace = None if given is None else _per_particle(given, particles)
+    shared = Values.shared(args)
     if engine == "universal":
         if any(map(is_traced, jax.tree.leaves((key, args, given)))):
             raise ArgumentError(
@@ -101,15 +109,23 @@ def evaluate(
             )
 
         def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
-            return _universal(Universal(key, particles, objective, seen), q, args, trace).finished()
+            given = None if trace is None else _as_objects(trace, particles)
+            out = Universal(key, particles, objective, seen).run(q, shared, given).finished()
+            if p is not None:
+                e = Universal(key, particles, state=PointwiseState).run(p, shared, out.trace)
+                out = _with_pointwise(out, stacked(e.pointwise))
+            return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 
         out = run(key)
     else:
-        shared = Values.shared(args)
 
         def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
-            options = {"optimize": passes, "chunk": chunk, "seen": seen}
-            return Vectorized(key, particles, objective, **options).run(q, shared, trace).finished()
+            options = {"optimize": passes, "chunk": chunk}
+            out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
+            if p is None:
+                return out
+            engine = Vectorized(key, particles, state=PointwiseState, **options)
+            return _with_pointwise(out, engine.run(p, shared, out.trace).pointwise)
 
         if is_traced(key):
             with _explained(q):
@@ -229,6 +245,20 @@ def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Ca
     return rewritten(run, as_function=in_segments) if cut else run
 
 
+def _with_pointwise(out: Evaluation, pointwise: Map[Any]) -> Evaluation:
+    return replace(out, record=replace(out.record, pointwise=pointwise))
+
+
+def _known_target(q: Program) -> Program:
+    try:
+        return target(q)
+    except GrammarError as error:
+        raise GrammarError(
+            f"evaluate(..., pointwise=True) takes densities by observation from the density that the program denotes, "
+            f"which is not known here. {error}"
+        ) from error
+
+
 @contextmanager
 def _explained(q: Program) -> Iterator[None]:
     """Say what to do about a program that needs concrete values where there are none."""
@@ -241,13 +271,9 @@ def _explained(q: Program) -> Iterator[None]:
         ) from error
 
 
-def _universal(engine: Universal, q: Program, args: Any, trace: Map[Any] | None) -> Evaluation:
-    given = None
-    if trace is not None:
-        masks = {a: np.asarray(m) for a, m in trace.masks.items()}
-        given = Map({a: _objects(v, engine.log_one.size) for a, v in trace.items()}, masks)
-    out = engine.run(q, Values.shared(args), given)
-    return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
+def _as_objects(trace: Map[Any], particles: int) -> Map[Any]:
+    masks = {a: np.asarray(m) for a, m in trace.masks.items()}
+    return Map({a: _objects(v, particles) for a, v in trace.items()}, masks)
 
 
 def _objects(value: Any, particles: int) -> np.ndarray:

@@ -13,10 +13,27 @@ from steelyard.semantics.values import Values
 
 def together(results: list[Run]) -> Run:
     """Join what single particles gave to one array per address, of Python objects and of log densities."""
-    values, traces, densities, scores = map(list, zip(*results, strict=True))
+    values, traces, densities, scores, terms = map(list, zip(*results, strict=True))
     score = None if all(x is None for x in scores) else np.array([0.0 if x is None else float(x) for x in scores])
     tau, rho = _gather(traces, object, None), _gather(densities, float, 0.0)
-    return Run(Values.each(_array(values, object)), tau, rho, score)
+    return Run(Values.each(_array(values, object)), tau, rho, score, _gather(terms, object, None))
+
+
+def stacked(terms: Map[Any]) -> Map[Any]:
+    """Return the terms of single particles as arrays where they have the same shape; zero, where there is none."""
+    return Map({a: _stack(terms[a], terms.present(a)) for a in terms}, terms.masks)
+
+
+def _stack(items: np.ndarray, present: Any) -> np.ndarray:
+    arrays = [
+        np.asarray(x, float) if there else None
+        for x, there in zip(items, np.broadcast_to(present, len(items)), strict=True)
+    ]
+    shapes = {x.shape for x in arrays if x is not None}
+    if len(shapes) > 1:
+        return items
+    zero = np.zeros(shapes.pop())
+    return np.stack([zero if x is None else x for x in arrays])
 
 
 def _gather(maps: list[Map[Any]], dtype: type, absent: Any) -> Map[Any]:

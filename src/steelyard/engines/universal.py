@@ -13,7 +13,7 @@ from steelyard.engines.single import at_particle, is_accepted
 from steelyard.engines.voice import Voice
 from steelyard.engines.walk import Transition, walk
 from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
-from steelyard.language.state import Run, run
+from steelyard.language.state import Run, State, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import adaptive, judgement, scans
@@ -29,10 +29,18 @@ class Universal:
 
     sees_all_addresses = False
 
-    def __init__(self, key: Key, particles: int, objective: Function | None = None, seen: Looker | None = None) -> None:
+    def __init__(
+        self,
+        key: Key,
+        particles: int,
+        objective: Function | None = None,
+        seen: Looker | None = None,
+        state: type[State] = State,
+    ) -> None:
         self._keys = KeyCounter(key)
         self._particles = particles
         self._seen = seen
+        self._state = state
         self._voice = Voice()
         self.log_one = np.zeros(particles)
         self.objective = objective
@@ -54,7 +62,7 @@ class Universal:
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         level = self._keys.next()
         results = [
-            run(f, c0.of_particle(l), Sites(level, l), tau0.of_particle(l), concrete=True)
+            run(f, c0.of_particle(l), Sites(level, l), tau0.of_particle(l), concrete=True, state=self._state)
             for l in range(self._particles)
         ]
         return together(results)

@@ -20,7 +20,7 @@ from steelyard.engines.single import Single, is_accepted
 from steelyard.engines.voice import Voice
 from steelyard.engines.walk import Transition, walk
 from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
-from steelyard.language.state import Draw, Run, run
+from steelyard.language.state import Draw, Run, State, run
 from steelyard.maps import Map
 from steelyard.particles.randomness import computed_once, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
@@ -46,12 +46,14 @@ class Vectorized:
         optimize: bool | Collection[Pass] = True,
         chunk: int | None = None,
         seen: Looker | None = None,
+        state: type[State] = State,
     ) -> None:
         self._keys = KeyCounter(key)
         self._particles = particles
         self.passes = chosen(optimize)
         self._chunk = chunk
         self._seen = seen
+        self._state = state
         self._equations = EquationCache()
         self._voice = Voice()
         self._is_traced = is_traced(key)
@@ -77,7 +79,7 @@ class Vectorized:
 
         def one(args: Any, particle: Any, given: Map[Any], first: FirstWords) -> tuple[Any, tuple[Any, ...]]:
             draw = draws(particle, first)
-            value, *others = run(f, args, draw, given, concrete=False)
+            value, *others = run(f, args, draw, given, concrete=False, state=self._state)
             return value, (draw.drawn() if isinstance(draw, Sites) else Drawn(), *others)
 
         value, (drawn, *others) = run_for_each(one, c0, particles, tau0, {}, chunk=self._chunk)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from steelyard.arguments import check_scale
 from steelyard.distributions.coordinates import located
-from steelyard.distributions.densities import log_prob, log_prob_anywhere
+from steelyard.distributions.densities import Density, computed, log_prob, log_prob_anywhere, scaled
 from steelyard.distributions.distribution import (
     check_distribution,
     check_observed,
@@ -28,13 +29,6 @@ from steelyard.maps import Map, both, invert, select
 from steelyard.types import Distribution, Mask, is_traced, stop_gradient
 
 Draw = Callable[[int, str, Distribution], Any]
-# How a function that computes a density is called, with a distribution and a value.
-Density = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
-
-
-def computed(log_prob: Callable[[Any, Any], Any], distribution: Any, value: Any) -> Any:
-    """Compute a density."""
-    return log_prob(distribution, value)
 
 
 class State:
@@ -80,6 +74,7 @@ class State:
         self._log_density: dict[str, Any] = {}
         self._masks: dict[str, Mask] = {}
         self._origins: dict[str, Origin | None] = {}
+        self._terms: dict[str, Any] = {}
 
     def sample(self, address: str, distribution: Distribution | Any) -> Any:
         """Sample an unobserved variable, or reuse the value that was proposed for it.
@@ -146,7 +141,7 @@ class State:
         scale = check_scale(scale, f"{self._place}: {address!r}")
         if self._present is not False:
             log_density = self._density(log_prob_anywhere, distribution, value)
-            self._record(address, self._tempered(_scaled(log_density, scale)))
+            self._record(address, self._tempered(scaled(log_density, scale)))
         return value
 
     def factor(self, address: str, log_value: Float[Array, ""] | float) -> None:
@@ -256,34 +251,41 @@ class State:
     def _add_score(self, log_density: Any) -> None:
         self._score = log_density if self._score is None else self._score + log_density
 
-    def _maps(self) -> tuple[Map[Any], Map[Any]]:
-        masks = self._masks
-        trace = Map(self._trace, {a: m for a, m in masks.items() if a in self._trace}, self._origins)
-        return trace, Map(self._log_density, masks)
+    def _masked(self, values: dict[str, Any]) -> Map[Any]:
+        return Map(values, {a: m for a, m in self._masks.items() if a in values})
 
-
-def _scaled(log_density: Any, scale: Any) -> Any:
-    return log_density if isinstance(scale, float) and scale == 1 else log_density * scale
+    def _run(self, value: Any) -> "Run":
+        trace = replace(self._masked(self._trace), origins=self._origins)
+        return Run(value, trace, self._masked(self._log_density), self._score, self._masked(self._terms))
 
 
 class Run(NamedTuple):
     """What one particle of a primitive program gave.
 
     `score` is the log density of the variables that were drawn and are not reparameterised; None, if there are none.
+    `terms` has the densities by observation, if they were asked for.
     """
 
     value: Any
     trace: Map[Any]
     log_density: Map[Any]
     score: Any
+    terms: Map[Any] = Map()
 
 
 def run(
-    f: Primitive, args: tuple[Any, ...], draw: Draw, given: Map[Any], *, concrete: bool, density: Density = computed
+    f: Primitive,
+    args: tuple[Any, ...],
+    draw: Draw,
+    given: Map[Any],
+    *,
+    concrete: bool,
+    density: Density = computed,
+    state: type[State] = State,
 ) -> Run:
-    """Run a primitive program for one particle."""
+    """Run a primitive program for one particle, which samples and observes through this kind of state."""
     options = {"detached": f.detached, "sticks": f.sticks, "power": f.power, "density": density}
-    s = State(draw, given, f.place, concrete=concrete, **options)
+    s = state(draw, given, f.place, concrete=concrete, **options)
     try:
         value = f.f(s, *args)
     except (AttributeError, TypeError, ValueError) as error:
@@ -293,4 +295,4 @@ def run(
             f"{f.place} was called with None, which is what the program before it returned. "
             f"Let that program return the value that this one needs."
         ) from error
-    return Run(value, *s._maps(), s._score)
+    return s._run(value)

@@ -21,7 +21,7 @@ from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
 from steelyard.semantics.facts import Facts, total_score
 from steelyard.semantics.record import LevelSummary, Record
-from steelyard.semantics.values import Values
+from steelyard.semantics.values import Values, dense
 from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 
 
@@ -79,6 +79,15 @@ class Evaluation:
     def found(self) -> Any:
         """What an adaptive schedule chose; None without one."""
         return self.record.found
+
+    @property
+    def pointwise(self) -> Map[Any]:
+        """From observed address to log density by observation, as `log_prob` gives it; empty, if not asked for.
+
+        `evaluate(..., pointwise=True)` asks for it. The terms are scaled and tempered like the density at this address,
+        which is their sum. A factor is no observation and has none.
+        """
+        return self.record.pointwise
 
     @property
     def score(self) -> LogWeights | None:
@@ -280,16 +289,3 @@ class Evaluation:
 
     def __rich__(self) -> Any:
         return Encodable(drawn(self))
-
-
-def dense(objects: Any) -> Any:
-    """Return an array of Python objects as a tree of arrays where they are alike, and as it is where they are not."""
-    items = list(objects)
-    structures = {jax.tree.structure(x) for x in items}
-    if len(structures) != 1:
-        return objects
-    columns = zip(*(jax.tree.leaves(x) for x in items), strict=True)
-    try:
-        return jax.tree.unflatten(structures.pop(), [np.stack([np.asarray(x) for x in column]) for column in columns])
-    except ValueError:
-        return objects

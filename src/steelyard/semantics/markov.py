@@ -101,7 +101,7 @@ def metropolis(engine: Engine, q: Metropolis, c0: Values) -> Rule:
 
 
 def _unweighted(engine: Engine, f: Primitive, c0: Values, tau0: Trace, known: Known | None) -> Evaluation:
-    c, tau, rho, score = engine.primitive(f, c0, tau0, known)
+    c, tau, rho, score, _ = engine.primitive(f, c0, tau0, known)
     return Evaluation(c, tau, rho, engine.log_one, facts=Facts(score, fixed=f.detached))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from steelyard.maps import take
+from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
 from steelyard.semantics.ancestry import Kept
 from steelyard.types import Ancestors, LogWeights, Scalar
@@ -69,6 +69,8 @@ class Record:
     histories: tuple[Kept, ...] = ()
     # What an adaptive schedule chose, step by step.
     found: Any = None
+    # For each observed address the terms that its log density is the sum of, if they were asked for.
+    pointwise: Map[Any] = Map()
 
     def then(self, after: "Record") -> "Record":
         """Return the record of two programs one after the other; the ancestors of the second are in the first's."""
@@ -78,6 +80,7 @@ class Record:
             self.loss + after.loss,
             self.histories + after.histories,
             self.found or after.found,
+            after.pointwise | self.pointwise,
         )
 
     def with_level(self, level: LevelSummary) -> "Record":
@@ -90,8 +93,10 @@ class Record:
             self,
             ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
             histories=tuple(history.reindex(ancestors) for history in self.histories),
+            pointwise=self.pointwise.reindex(ancestors),
         )
 
     def rename(self, new: Callable[[str], str]) -> "Record":
         """Return the record under other addresses."""
-        return replace(self, histories=tuple(history.rename(new) for history in self.histories))
+        histories = tuple(history.rename(new) for history in self.histories)
+        return replace(self, histories=histories, pointwise=self.pointwise.rename(new))

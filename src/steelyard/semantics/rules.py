@@ -35,7 +35,7 @@ from steelyard.semantics.engine import Engine, Known, Premise, Rule, Trace
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.facts import Facts, Provenance, total_score
 from steelyard.semantics.levels import compared, detached_log_density, values_are_fixed
-from steelyard.semantics.record import LevelSummary
+from steelyard.semantics.record import LevelSummary, Record
 from steelyard.semantics.values import Values
 from steelyard.semantics.versions import is_as_expected, older_by, under, younger
 from steelyard.types import stop_gradient
@@ -54,9 +54,9 @@ def primitive(engine: Engine, f: Primitive, c0: Values, tau0: Trace | None, know
     """
     yield from ()
     tau0 = Map() if tau0 is None else tau0
-    c, tau, rho, score = engine.primitive(f, c0, tau0, known)
+    c, tau, rho, score, terms = engine.primitive(f, c0, tau0, known)
     w = log_product(rho, dom(rho) - (dom(tau) - dom(tau0)), engine.log_one)
-    return Evaluation(c, tau, rho, w, facts=Facts(score, fixed=f.detached))
+    return Evaluation(c, tau, rho, w, Record(pointwise=terms), Facts(score, fixed=f.detached))
 
 
 def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None, known: Known | None) -> Rule:
@@ -76,7 +76,8 @@ def extend(engine: Engine, q: Extend, c0: Values, tau0: Trace | None, known: Kno
         e1.trace | e2.trace,
         e1.log_density | e2.log_density,
         e1.log_weight + e2.log_weight,
-        facts=Facts(total_score(e1.score, e2.score), marginal=e1.marginal),
+        e1.record,
+        Facts(total_score(e1.score, e2.score), marginal=e1.marginal),
     )
 
 

@@ -16,11 +16,11 @@ from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
 from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.engine import Engine
-from steelyard.semantics.evaluation import Evaluation, dense
+from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import detached_log_density
 from steelyard.semantics.provenance import Source, source_of
 from steelyard.semantics.record import Record
-from steelyard.semantics.values import Values, is_static
+from steelyard.semantics.values import Values, dense, is_static
 
 
 class Step(NamedTuple):

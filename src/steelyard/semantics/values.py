@@ -126,3 +126,16 @@ class Values:
 def is_static(leaf: Any) -> bool:
     """Tell whether a leaf is no array and cannot become one."""
     return isinstance(leaf, str | bytes) or callable(leaf)
+
+
+def dense(objects: Any) -> Any:
+    """Return an array of Python objects as a tree of arrays where they are alike, and as it is where they are not."""
+    items = list(objects)
+    structures = {jax.tree.structure(x) for x in items}
+    if len(structures) != 1:
+        return objects
+    columns = zip(*(jax.tree.leaves(x) for x in items), strict=True)
+    try:
+        return jax.tree.unflatten(structures.pop(), [np.stack([np.asarray(x) for x in column]) for column in columns])
+    except ValueError:
+        return objects

@@ -82,4 +82,5 @@ def older_by(e: Evaluation, moved: Domain) -> Evaluation:
     if e.facts.provenance is not None:
         facts = replace(facts, provenance=e.facts.provenance.without(moved))
     trace, log_density = older(e.trace, moved), older(e.log_density, moved)
-    return replace(e, trace=trace, log_density=log_density, record=e.record.rename(new), facts=facts)
+    record = replace(e.record.rename(new), pointwise=older(e.record.pointwise, moved))
+    return replace(e, trace=trace, log_density=log_density, record=record, facts=facts)
