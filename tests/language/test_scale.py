@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from numpyro.infer.util import log_density
 
 import steelyard as sy
 from tests.running import KEY
@@ -93,3 +94,11 @@ def test_what_is_no_scale_is_refused(scale: Any) -> None:
 def test_traced_scales_have_one_number() -> None:
     with pytest.raises(sy.ArgumentError, match="'x': scale is one positive"):
         jax.jit(lambda c: sy.evaluate(model, KEY, DATA, c, particles=2).log_weight)(jnp.ones(2))
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.3])
+def test_numpyro_sees_the_same_density(beta: float) -> None:
+    p = sy.temper(model, beta)
+    with jax.numpy_rank_promotion("allow"):
+        theirs, _ = log_density(sy.to_numpyro(p), (DATA, 3.5, 2.0), {}, {"z": jnp.asarray(0.4)})
+    np.testing.assert_allclose(theirs, sy.log_density(p, {"z": 0.4}, DATA, 3.5, 2.0), rtol=1e-5)

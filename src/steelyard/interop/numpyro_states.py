@@ -10,9 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from numpyro.distributions.util import is_identically_one
 
+from steelyard.arguments import check_scale
 from steelyard.distributions.densities import log_prob_anywhere
 from steelyard.distributions.distribution import check_observed, sample
+from steelyard.distributions.scaled import Scaled
 from steelyard.errors import ArgumentError
 from steelyard.language.addresses import previous
 from steelyard.language.describe import describe, expected
@@ -90,10 +93,12 @@ class _Sites(State):
             )
         return numpyro.sample(self._name(address), self._of_numpyro(address, distribution))
 
-    def observe(self, address: str, distribution: Any, value: Any) -> Any:
+    def observe(self, address: str, distribution: Any, value: Any, *, scale: Any = 1.0) -> Any:
         self._enter(address, distribution)
         value = check_observed(distribution, value, address, self._place)
+        scale = check_scale(scale, f"{self._place}: {address!r}")
         fn = self._of_numpyro(address, distribution)
+        fn = fn if is_identically_one(scale) else Scaled(fn, scale)
         if self._is_tempered():
             self._add(address, self._tempered(log_prob_anywhere(fn, value)))
         elif self._present is not False:
