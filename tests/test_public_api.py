@@ -22,6 +22,8 @@ def public() -> Iterator[tuple[str, Any]]:
     for name, method in vars(sy.Evaluation).items():
         if not name.startswith("_") and inspect.isfunction(method) and name not in FOR_RULES:
             yield f"steelyard.Evaluation.{name}", method
+    for method in (sy.Evaluation.to_arviz, sy.Evaluation.to_dataframe):
+        yield f"steelyard.Evaluation.{method.__name__}", method
     yield "steelyard.State.when", sy.State.when
 
 

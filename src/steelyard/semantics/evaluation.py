@@ -19,6 +19,7 @@ from steelyard.particles import resampling, weights
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
+from steelyard.semantics.exports import Exported
 from steelyard.semantics.facts import Facts, total_score
 from steelyard.semantics.record import LevelSummary, Record
 from steelyard.semantics.values import Values, dense
@@ -27,7 +28,7 @@ from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Exported):
     """The particles that a program gave: every array has the particle axis first.
 
     Attributes:

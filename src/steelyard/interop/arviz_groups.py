@@ -1,0 +1,100 @@
+"""Particles in the form that ArviZ takes: `InferenceData` below version 1, `xarray.DataTree` from there on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from steelyard.errors import ArgumentError
+from steelyard.interop.particles import arrays, check_population
+from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.exports import as_arviz
+from steelyard.semantics.record import LevelSummary
+from steelyard.types import Count, Key
+
+PLACE = "Evaluation.to_arviz"
+STATISTICS = ("log_z_increment", "ess", "max_weight")
+
+
+@as_arviz.register
+def to_arviz(out: Evaluation, key: Key | None, draws: Count | None) -> Any:
+    """Return groups of draws and statistics; see `Evaluation.to_arviz`."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise ArgumentError(f"{PLACE} needs ArviZ: pip install 'steelyard[arviz]'.") from error
+    if key is None and draws is not None:
+        raise ArgumentError(
+            f"{PLACE}: draws are made at random. Give a key as well: to_arviz(jax.random.key(0), 1000)."
+        )
+    check_population(out, PLACE)
+    return joined(groups(out, key, draws), as_tree=int(arviz.__version__.split(".")[0]) >= 1)
+
+
+def joined(datasets: Mapping[str, Any], *, as_tree: bool) -> Any:
+    """Return groups as one thing: as a tree, or as ArviZ below version 1 has them."""
+    if as_tree:
+        import xarray
+
+        return xarray.DataTree.from_dict(datasets)
+    import arviz
+
+    return arviz.InferenceData(**datasets)
+
+
+def groups(out: Evaluation, key: Key | None, draws: Count | None) -> dict[str, Any]:
+    """Return the group of each name as an `xarray.Dataset`."""
+    import xarray
+
+    chosen = out if key is None else out.resample(key, draws)
+    sample = {"chain": [0], "draw": np.arange(chosen.particles)}
+
+    def group(variables: Mapping[str, Any], **coordinates: Any) -> Any:
+        about = {"inference_library": "steelyard"}
+        return xarray.Dataset(variables, coords={**sample, **coordinates}, attrs=about)
+
+    def each(held: Any) -> Any:
+        variables = {a: _variable(a, x) for a, x in arrays(held, chosen.particles).items()}
+        axes = (pair for dims, x in variables.values() for pair in zip(dims, x.shape, strict=True))
+        return group(variables, **{dim: np.arange(size) for dim, size in axes if dim not in sample})
+
+    labels, statistics = _levels(out)
+    stats: dict[str, Any] = {"log_evidence": ((), np.asarray(out.log_z))}
+    stats |= {name: (("level",), column) for name, column in statistics.items()}
+    if key is None:
+        stats["log_weight"] = (("chain", "draw"), np.asarray(out.log_weight)[None])
+    found = {"posterior": each(chosen.trace), "sample_stats": group(stats, **({"level": labels} if labels else {}))}
+    return {**found, "log_likelihood": each(chosen.pointwise)} if chosen.pointwise else found
+
+
+def _variable(address: str, array: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    if address in ("chain", "draw"):
+        raise ArgumentError(
+            f"{PLACE}: {address!r} is the name of an axis there. Give the variable another address: "
+            f"rename(q, {{{address!r}: ...}})."
+        )
+    if array.dtype == object:
+        raise ArgumentError(
+            f"{PLACE}: the values at {address!r} are no numbers, or their shapes differ between particles. "
+            f"Evaluation.to_dataframe takes them as they are."
+        )
+    return ("chain", "draw", *(f"{address}_dim_{i}" for i in range(array.ndim - 1))), array[None]
+
+
+def _levels(out: Evaluation) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Return the labels of levels, the steps of a loop one by one, and for each statistic its values."""
+    labels: list[str] = []
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in STATISTICS}
+    for level in out.levels:
+        numbers = np.stack(np.broadcast_arrays(*(_used(out, level, name) for name in STATISTICS)))
+        steps = list(np.ndindex(numbers.shape[1:]))
+        labels += [f"{level.label} {', '.join(str(i + 1) for i in step)}".strip() for step in steps]
+        for name, column in zip(STATISTICS, numbers, strict=True):
+            columns[name].append(column.ravel())
+    return labels, {name: np.concatenate(column) for name, column in columns.items()} if labels else {}
+
+
+def _used(out: Evaluation, level: LevelSummary, name: str) -> np.ndarray:
+    """Return a statistic; of an adaptive schedule that was found under `jit`, of the steps that there were."""
+    numbers = np.asarray(getattr(level, name))
+    return numbers if out.found is None or numbers.shape != (out.found.most,) else numbers[: int(out.found.count)]
