@@ -10,6 +10,7 @@ from steelyard.engines.evaluate import Addresses as Addresses
 from steelyard.engines.evaluate import addresses as addresses
 from steelyard.engines.evaluate import evaluate as evaluate
 from steelyard.engines.evaluate import log_density as log_density
+from steelyard.engines.predict import predict as predict
 from steelyard.errors import AddressError as AddressError
 from steelyard.errors import ArgumentError as ArgumentError
 from steelyard.errors import CheckpointError as CheckpointError

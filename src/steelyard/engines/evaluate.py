@@ -19,7 +19,7 @@ from steelyard.compiler.loops import with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
-from steelyard.engines.gathering import stacked
+from steelyard.engines.gathering import as_objects, stacked
 from steelyard.engines.single import Single
 from steelyard.engines.universal import Universal
 from steelyard.engines.vectorized import Vectorized
@@ -109,7 +109,7 @@ def evaluate(
             )
 
         def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
-            given = None if trace is None else _as_objects(trace, particles)
+            given = None if trace is None else as_objects(trace, particles)
             out = Universal(key, particles, objective, seen).run(q, shared, given).finished()
             if p is not None:
                 e = Universal(key, particles, state=PointwiseState).run(p, shared, out.trace)
@@ -128,10 +128,10 @@ def evaluate(
             return _with_pointwise(out, engine.run(p, shared, out.trace).pointwise)
 
         if is_traced(key):
-            with _explained(q):
+            with explained(q):
                 return _compiled(run, q, passes)(key)
         # A wrong program is found by tracing it, before anything is sampled.
-        with _explained(q):
+        with explained(q):
             equations, shapes = jax.make_jaxpr(run, return_shape=True)(key)
         known = with_compiled_loops(equations) if "loops" in passes and not is_staged() else None
         if known is None:
@@ -235,7 +235,7 @@ def addresses(q: Programmable, *args: Any) -> Addresses:
 
 def abstractly(run: Any, q: Program) -> Any:
     """Trace `run(key)` without running it."""
-    with _explained(q):
+    with explained(q):
         return jax.eval_shape(run, jax.random.key(0))
 
 
@@ -260,7 +260,7 @@ def _known_target(q: Program) -> Program:
 
 
 @contextmanager
-def _explained(q: Program) -> Iterator[None]:
+def explained(q: Program) -> Iterator[None]:
     """Say what to do about a program that needs concrete values where there are none."""
     try:
         yield
@@ -269,18 +269,6 @@ def _explained(q: Program) -> Iterator[None]:
             f"{describe(q)} branches on what it sampled, so that its addresses are known only when it runs. "
             f'Use evaluate(..., engine="universal"), or s.when(flag) in place of the condition.'
         ) from error
-
-
-def _as_objects(trace: Map[Any], particles: int) -> Map[Any]:
-    masks = {a: np.asarray(m) for a, m in trace.masks.items()}
-    return Map({a: _objects(v, particles) for a, v in trace.items()}, masks)
-
-
-def _objects(value: Any, particles: int) -> np.ndarray:
-    items = np.empty(particles, object)
-    for index in range(particles):
-        items[index] = jax.tree.map(lambda x: x[index], value)  # noqa: B023
-    return items
 
 
 def _per_particle(given: Mapping[str, Any], particles: int) -> Map[Any]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from steelyard.distributions.bijections import pushed
@@ -61,3 +62,16 @@ def pushed_one_by_one(bijection: Any, tau: Map[Any], particles: int, *, back: bo
     pairs = [pushed(bijection, dict(tau.of_particle(l)), back=back) for l in range(particles)]
     log_det = {a: np.array([float(dets[a]) for _, dets in pairs]) for a in pairs[0][1]}
     return _gather([Map(values) for values, _ in pairs], object, None), log_det
+
+
+def as_objects(trace: Map[Any], particles: int) -> Map[Any]:
+    """Return a trace of arrays as one of Python objects, one for each particle."""
+    masks = {a: np.asarray(m) for a, m in trace.masks.items()}
+    return Map({a: _objects(v, particles) for a, v in trace.items()}, masks)
+
+
+def _objects(value: Any, particles: int) -> np.ndarray:
+    items = np.empty(particles, object)
+    for index in range(particles):
+        items[index] = jax.tree.map(lambda x: x[index], value)  # noqa: B023
+    return items

@@ -263,7 +263,7 @@ class Run(NamedTuple):
     """What one particle of a primitive program gave.
 
     `score` is the log density of the variables that were drawn and are not reparameterised; None, if there are none.
-    `terms` has the densities by observation, if they were asked for.
+    `terms` has what a state keeps by observed address: densities by observation, or predictions.
     """
 
     value: Any
