@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import numpyro.distributions as dist
 import pytest
 
@@ -160,6 +161,22 @@ def test_scales_and_powers_change_nothing(posterior: sy.Evaluation) -> None:
 
     plain = sy.predict(p, KEY, 1.0, posterior=posterior)
     np.testing.assert_array_equal(sy.predict(sy.temper(p, 0.1), KEY, 5.0, posterior=posterior)["y"], plain["y"])
+
+
+def test_models_of_numpyro_go_on_with_what_was_drawn(posterior: sy.Evaluation) -> None:
+    def p(x: Any) -> None:
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", 3):
+            y = numpyro.sample("y", dist.Normal(slope, SHARP), obs=x)
+        numpyro.sample("sum", dist.Normal(y.sum(), SHARP), obs=0.0)
+        numpyro.sample("free", dist.Normal(2.0 * slope, SHARP))
+
+    with jax.numpy_rank_promotion("allow"):
+        new = sy.predict(sy.from_numpyro(p), KEY, jnp.zeros(3), posterior=posterior)
+    slope = np.asarray(posterior.trace["slope"])
+    np.testing.assert_allclose(new["y"], np.stack([slope] * 3, axis=1), atol=1e-3)
+    np.testing.assert_allclose(new["sum"], 3 * slope, atol=1e-3)
+    np.testing.assert_allclose(new["free"], 2 * slope, atol=1e-3)
 
 
 @pytest.mark.usefixtures("as_users_run_it")

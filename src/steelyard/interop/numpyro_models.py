@@ -119,7 +119,10 @@ class Sites(Messenger):
         scaled = not is_identically_one(scale)
         if value is not None and not self._flow.has_sampled(msg):
             fn, observed = _broadcast(fn, value)
-            self._s.observe(name, Scaled(fn, scale) if scaled else fn, observed)
+            result = self._s.observe(name, Scaled(fn, scale) if scaled else fn, observed)
+            if result is not observed:
+                # A prediction, which the model goes on with.
+                msg["value"] = result
             return
         if value is not None:
             fn = _drawn(fn, value)
