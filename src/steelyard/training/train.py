@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import fields
 from os import PathLike
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from steelyard.arguments import check_count, check_key, check_objective
 from steelyard.errors import ArgumentError
@@ -24,7 +23,8 @@ from steelyard.training.checkpoints import Checkpoints
 from steelyard.training.history import History, TrainResult
 from steelyard.training.identity import identity
 from steelyard.training.progress import reporter
-from steelyard.training.step import Learner, rows_of, trainer
+from steelyard.training.runs import runner
+from steelyard.training.step import rows_of, trainer
 from steelyard.types import Count
 
 MOST_STEPS_AT_ONCE = 10_000
@@ -49,9 +49,9 @@ def train(
 ) -> TrainResult:
     """Train the models of an inference program by gradient descent on its loss.
 
-    Steps run in compiled loops, not one dispatch each. A step whose loss, gradient or update is not finite changes
-    nothing, and is counted. The result depends on the arguments and on the key alone: not on interruptions, nor on the
-    machine's speed.
+    Steps run in compiled loops, not one dispatch each; those with convolutions on a CPU, where XLA is slow in loops, in
+    single calls. A step whose loss, gradient or update is not finite changes nothing, and is counted. The result
+    depends on the arguments and on the key alone: not on interruptions, nor on the machine's speed.
 
     Args:
         program: `program(models, *datum) -> q`, which builds the inference program of one datum from the models.
@@ -102,21 +102,10 @@ def train(
     init, step, trained = trainer(
         program, models, optimizer=optimizer, particles=particles, objective=objective, batch_size=batch_size
     )
-
-    # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
-    # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
-    @jax.jit
-    def run(learner: Learner, data: Any, count: Int[Array, ""]) -> tuple[Learner, Array]:
-        def body(i: Any, carry: tuple[Learner, Array]) -> tuple[Learner, Array]:
-            learner, now = step(carry[0], key, data)
-            return learner, carry[1].at[i].set(jnp.stack(jax.tree.leaves(now)))
-
-        capacity = min(steps, MOST_STEPS_AT_ONCE)
-        return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
-
     learner = init()
     # A wrong program is found at once.
     equations = jax.make_jaxpr(step)(learner, key, data)
+    run = runner(step, equations, key, min(steps, MOST_STEPS_AT_ONCE))
     # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
     so_far = learner, History.empty(0)
 
@@ -147,7 +136,7 @@ def train(
                 while done < steps and not stopped:
                     count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                     began = time.monotonic()
-                    learner, now = jax.block_until_ready(run(so_far[0], data, jnp.asarray(count, jnp.int32)))
+                    learner, now = run(so_far[0], data, count)
                     # The first time is mostly that of compiling.
                     pace = (time.monotonic() - began) / count if done else 0.0
                     so_far = learner, so_far[1].extended(now, count)

@@ -1,0 +1,96 @@
+"""Many steps, one after the other: in one compiled loop or, where XLA is slow in loops, in single calls."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jaxtyping import Array, Int, PRNGKeyArray
+
+from steelyard.training.history import History
+from steelyard.training.step import Learner
+
+Step: TypeAlias = Callable[..., tuple[Learner, History]]
+# Make so many steps with these data. Gives what was learned, and at least so many rows, with a column for each field of
+# the history.
+Run: TypeAlias = Callable[[Learner, Any, int], tuple[Learner, Any]]
+
+CONVOLUTION = "conv_general_dilated"
+LOOPS = {"scan", "while"}
+
+
+def runner(step: Step, equations: ClosedJaxpr, key: PRNGKeyArray, capacity: int) -> Run:
+    """Return the faster way to make steps.
+
+    XLA on a CPU has a fast convolution, but not in loops: a step of a small network takes 8 times as long there.
+
+    The two ways round differently. So the choice depends on the equations of a step and on the kind of processor alone,
+    never on a measurement: a run that goes on from a checkpoint ends with the same bits.
+
+    Args:
+        step: one step.
+        equations: those of one step.
+        key: the key of the run.
+        capacity: the largest number of steps that is asked for at once.
+    """
+    if jax.default_backend() == "cpu" and has_convolution(equations):
+        return _in_single_calls(step, key)
+    return _in_a_loop(step, key, capacity)
+
+
+def has_convolution(equations: ClosedJaxpr) -> bool:
+    """Tell whether there is a convolution that is not in a loop already."""
+    return any(equation.primitive.name == CONVOLUTION for equation in _outside_of_loops(equations.jaxpr))
+
+
+def _outside_of_loops(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    for equation in jaxpr.eqns:
+        yield equation
+        if equation.primitive.name not in LOOPS:
+            for part in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+                if _is_jaxpr(part):
+                    yield from _outside_of_loops(part.jaxpr if isinstance(part, ClosedJaxpr) else part)
+
+
+def _is_jaxpr(x: Any) -> bool:
+    return isinstance(x, Jaxpr | ClosedJaxpr)
+
+
+def _in_a_loop(step: Step, key: PRNGKeyArray, capacity: int) -> Run:
+    # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
+    # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
+    @jax.jit
+    def run(learner: Learner, data: Any, count: Int[Array, ""]) -> tuple[Learner, Array]:
+        def body(i: Any, carry: tuple[Learner, Array]) -> tuple[Learner, Array]:
+            learner, now = step(carry[0], key, data)
+            return learner, carry[1].at[i].set(_row(now))
+
+        return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
+
+    return lambda learner, data, count: jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
+
+
+def _in_single_calls(step: Step, key: PRNGKeyArray) -> Run:
+    def one(learner: Learner, data: Any) -> tuple[Learner, Array]:
+        learner, now = step(learner, key, data)
+        return learner, _row(now)
+
+    call = jax.jit(one, donate_argnums=0)
+
+    def run(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
+        # A copy, because each call takes the memory of what it is given. The caller keeps what was learned before: it
+        # is the result, if Ctrl-C comes here.
+        learner, rows = jax.tree.map(jnp.copy, learner), []
+        for _ in range(count):
+            learner, row = call(learner, data)
+            rows.append(row)
+        return jax.block_until_ready(learner), np.stack(rows)
+
+    return run
+
+
+def _row(now: History) -> Array:
+    return jnp.stack(jax.tree.leaves(now))
