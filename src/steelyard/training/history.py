@@ -46,9 +46,9 @@ class History:
     def __len__(self) -> int:
         return self.loss.shape[0]
 
-    def extended(self, rows: Array, count: int) -> "History":
-        """Return the history with `count` more steps, the first rows of an array with a column for each field."""
-        columns = jax.tree.unflatten(jax.tree.structure(self), list(np.asarray(rows)[:count].T))
+    def extended(self, rows: np.ndarray) -> "History":
+        """Return the history with more steps, a row for each, with a column for each field."""
+        columns = jax.tree.unflatten(jax.tree.structure(self), list(rows.T))
         return jax.tree.map(lambda before, now: np.concatenate([before, now.astype(before.dtype)]), self, columns)
 
 

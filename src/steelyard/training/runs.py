@@ -1,4 +1,4 @@
-"""Many steps, one after the other: in one compiled loop or, where XLA is slow in loops, in single calls."""
+"""Many steps, one after the other: in a compiled loop, which may work in place, or in single calls."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -11,34 +11,41 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from steelyard.training.history import History
-from steelyard.training.step import Learner
+from steelyard.training.step import Learner, Steps, is_finite
 
 Step: TypeAlias = Callable[..., tuple[Learner, History]]
-# Make so many steps with these data. Gives what was learned, and at least so many rows, with a column for each field of
-# the history.
+# Make so many steps with these data, or fewer, but at least one. Gives what was learned, and a row for each step, with
+# a column for each field of the history.
 Run: TypeAlias = Callable[[Learner, Any, int], tuple[Learner, Any]]
 
 CONVOLUTION = "conv_general_dilated"
 LOOPS = {"scan", "while"}
+# With fewer parameters, those that are read again are still in the processor's cache.
+MANY = 2**20
 
 
-def runner(step: Step, equations: ClosedJaxpr, key: PRNGKeyArray, capacity: int) -> Run:
-    """Return the faster way to make steps.
+def runner(steps: Steps, equations: ClosedJaxpr, learner: Learner, key: PRNGKeyArray, capacity: int) -> Run:
+    """Return the fastest way to make steps.
 
-    XLA on a CPU has a fast convolution, but not in loops: a step of a small network takes 8 times as long there.
+    XLA on a CPU has a fast convolution, but not in loops: a step of a small network takes 8 times as long there. With
+    many parameters, to choose between new and old ones takes longer than the update: it is done in place.
 
-    The two ways round differently. So the choice depends on the equations of a step and on the kind of processor alone,
-    never on a measurement: a run that goes on from a checkpoint ends with the same bits.
+    The ways may round differently. So the choice depends on the equations of a step, on the models at the start and on
+    the kind of processor alone, never on a measurement: a run that goes on from a checkpoint ends with the same bits.
 
     Args:
-        step: one step.
+        steps: one step, in two forms.
         equations: those of one step.
+        learner: what there is before the first step.
         key: the key of the run.
         capacity: the largest number of steps that is asked for at once.
     """
-    if jax.default_backend() == "cpu" and has_convolution(equations):
-        return _in_single_calls(step, key)
-    return _in_a_loop(step, key, capacity)
+    if jax.default_backend() == "cpu":
+        if has_convolution(equations):
+            return _in_single_calls(steps.trainer.step, key)
+        if sum(x.size for x in jax.tree.leaves(learner.parameters)) >= MANY and is_finite(learner.parameters):
+            return _in_place(steps.in_place, key, capacity)
+    return _in_a_loop(steps.trainer.step, key, capacity)
 
 
 def has_convolution(equations: ClosedJaxpr) -> bool:
@@ -70,7 +77,35 @@ def _in_a_loop(step: Step, key: PRNGKeyArray, capacity: int) -> Run:
 
         return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
 
-    return lambda learner, data, count: jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
+    def trimmed(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
+        learner, rows = jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
+        return learner, np.asarray(rows)[:count]
+
+    return trimmed
+
+
+def _in_place(step: Callable[..., tuple[Learner, History, Any]], key: PRNGKeyArray, capacity: int) -> Run:
+    """Make steps until one is spoiled. That is rare: then make those before it again, and leave it out."""
+
+    @jax.jit
+    def run(learner: Learner, data: Any, count: Int[Array, ""]) -> tuple[Any, Learner, Array, Any]:
+        def body(carry: tuple[Any, Learner, Array, Any]) -> tuple[Any, Learner, Array, Any]:
+            i, learner, rows, _ = carry
+            learner, now, spoiled = step(learner, key, data)
+            return i + 1, learner, rows.at[i].set(_row(now)), spoiled
+
+        rows = jnp.zeros((capacity, len(fields(History))))
+        start = jnp.zeros((), jnp.int32), learner, rows, jnp.asarray(False)
+        return jax.lax.while_loop(lambda carry: (carry[0] < count) & ~carry[3], body, start)
+
+    def until_spoiled(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
+        made, learned, rows, spoiled = jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
+        if spoiled:
+            _, learned, _, _ = run(learner, data, made - 1)
+            learned = jax.block_until_ready(learned._replace(step=learned.step + 1))
+        return learned, np.asarray(rows)[: int(made)]
+
+    return until_spoiled
 
 
 def _in_single_calls(step: Step, key: PRNGKeyArray) -> Run:

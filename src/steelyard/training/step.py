@@ -63,6 +63,20 @@ class Trainer(NamedTuple):
     models: Callable[[Learner], Any]
 
 
+class Steps(NamedTuple):
+    """A trainer, and its step in a form for loops over many parameters.
+
+    Attributes:
+        trainer: the pure functions.
+        in_place: `in_place(learner, key, data) -> (Learner, History, spoiled)`, a step from finite parameters without a
+            second copy of what was learned. If the gradient is finite and the update is not, the step is spoiled:
+            parameters and optimizer are then to be thrown away.
+    """
+
+    trainer: Trainer
+    in_place: Callable[..., tuple[Learner, History, Bool[Array, ""]]]
+
+
 def trainer(
     program: Callable[..., Programmable],
     models: PyTree,
@@ -104,6 +118,18 @@ def trainer(
     particles = check_count(particles, "trainer")
     batch_size = None if batch_size is None else check_count(batch_size, "trainer", "batch_size")
     check_objective(objective, "trainer")
+    return steps_of(program, models, optimizer, particles, objective, batch_size).trainer
+
+
+def steps_of(
+    program: Callable[..., Programmable],
+    models: PyTree,
+    optimizer: optax.GradientTransformation,
+    particles: int,
+    objective: Objective | None,
+    batch_size: int | None,
+) -> Steps:
+    """Return what `trainer` returns and the step in place, for arguments that were checked."""
     parameters, static = partition(models)
 
     def init() -> Learner:
@@ -131,18 +157,38 @@ def trainer(
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
+    def gradient(learner: Learner, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, ...]]:
+        of_loss = jax.value_and_grad(batch_loss, has_aux=True)
+        (loss, (log_z, ess)), gradients = of_loss(learner.parameters, jax.random.fold_in(key, learner.step), data)
+        return gradients, (loss, log_z, ess, optax.tree.norm(gradients))
+
+    def update(gradients: Any, parameters: Any, state: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(gradients, state, parameters)
+        return optax.apply_updates(parameters, updates), state
+
     def step(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None) -> tuple[Learner, History]:
-        gradient = jax.value_and_grad(batch_loss, has_aux=True)
-        (loss, (log_z, ess)), gradients = gradient(learner.parameters, jax.random.fold_in(key, learner.step), data)
-        norm = optax.tree.norm(gradients)
-        updates, state = optimizer.update(gradients, learner.optimizer, learner.parameters)
-        updated = optax.apply_updates(learner.parameters, updates), state
+        gradients, (loss, log_z, ess, norm) = gradient(learner, key, data)
         unchanged = learner.parameters, learner.optimizer
+        updated = update(gradients, *unchanged)
         good = jnp.isfinite(loss) & jnp.isfinite(norm) & _is_sound(updated[0], learner.parameters)
         parameters, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), updated, unchanged)
         return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
 
-    return Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static))
+    def in_place(learner: Learner, key: PRNGKeyArray, data: PyTree | None) -> tuple[Learner, History, Any]:
+        gradients, (loss, log_z, ess, norm) = gradient(learner, key, data)
+        unchanged = learner.parameters, learner.optimizer
+
+        def updated(gradients: Any, unchanged: Any) -> Any:
+            new = update(gradients, *unchanged)
+            return jax.tree.map(lambda new, old: jnp.asarray(new, jnp.result_type(new, old)), new, unchanged)
+
+        # A branch, not a choice between numbers: XLA then writes the new ones over the old ones.
+        good = jnp.isfinite(loss) & jnp.isfinite(norm)
+        parameters, state = jax.lax.cond(good, updated, lambda gradients, unchanged: unchanged, gradients, unchanged)
+        spoiled = ~is_finite(parameters)
+        return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good | spoiled), spoiled
+
+    return Steps(Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static)), in_place)
 
 
 def rows_of(data: Any) -> int | None:
@@ -175,3 +221,9 @@ def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:
     """Tell whether the parameters are finite; those that were not so before, as in a mask, may stay as they were."""
     sound = jax.tree.map(lambda new, old: jnp.all(jnp.isfinite(new) | (new == old)), parameters, before)
     return jnp.all(jnp.stack(jax.tree.leaves(sound)))
+
+
+def is_finite(parameters: Any) -> Bool[Array, ""]:
+    """Tell whether all parameters are finite. XLA finds the largest faster than it combines flags."""
+    largest = jax.tree.map(lambda x: jnp.max(jnp.abs(x), initial=0.0), parameters)
+    return jnp.all(jnp.stack([x < jnp.inf for x in jax.tree.leaves(largest)]))

@@ -24,7 +24,7 @@ from steelyard.training.history import History, TrainResult
 from steelyard.training.identity import identity
 from steelyard.training.progress import reporter
 from steelyard.training.runs import runner
-from steelyard.training.step import rows_of, trainer
+from steelyard.training.step import rows_of, steps_of
 from steelyard.types import Count
 
 MOST_STEPS_AT_ONCE = 10_000
@@ -99,13 +99,12 @@ def train(
     check_objective(objective, "train")
     _check_data(data, batch_size)
     data = jax.tree.map(jnp.asarray, data)
-    init, step, trained = trainer(
-        program, models, optimizer=optimizer, particles=particles, objective=objective, batch_size=batch_size
-    )
+    made = steps_of(program, models, optimizer, particles, objective, batch_size)
+    init, step, trained = made.trainer
     learner = init()
     # A wrong program is found at once.
     equations = jax.make_jaxpr(step)(learner, key, data)
-    run = runner(step, equations, key, min(steps, MOST_STEPS_AT_ONCE))
+    run = runner(made, equations, learner, key, min(steps, MOST_STEPS_AT_ONCE))
     # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
     so_far = learner, History.empty(0)
 
@@ -137,9 +136,10 @@ def train(
                     count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                     began = time.monotonic()
                     learner, now = run(so_far[0], data, count)
+                    count = len(now)
                     # The first time is mostly that of compiling.
                     pace = (time.monotonic() - began) / count if done else 0.0
-                    so_far = learner, so_far[1].extended(now, count)
+                    so_far = learner, so_far[1].extended(now)
                     done = len(so_far[1])
                     report(so_far[1])
                     if store is not None and time.monotonic() - saved > checkpoint_seconds:
