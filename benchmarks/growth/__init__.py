@@ -7,10 +7,16 @@ from collections.abc import Callable
 
 from rich.console import Group
 
-from benchmarks.growth import draws, masks, objectives, resampling, tracing
+from benchmarks.growth import draws, masks, objectives, resampling, tracing, training
 from benchmarks.growth.measure import Growth, table
 
-ROWS: tuple[Callable[[], Growth], ...] = (*draws.ROWS, *objectives.ROWS, *resampling.ROWS, *masks.ROWS)
+ROWS: tuple[Callable[[], Growth], ...] = (
+    *draws.ROWS,
+    *objectives.ROWS,
+    *resampling.ROWS,
+    *masks.ROWS,
+    *training.ROWS,
+)
 
 
 def run() -> Group:
