@@ -114,13 +114,23 @@ def equations_of_a_sweep(kernels: int) -> int:
     return len(jax.jit(log_z(q)).trace(KEY).jaxpr.eqns)
 
 
-def compilations_of_calls(calls: int) -> int:
-    """How often something is compiled in so many calls of `evaluate` outside of `jit`."""
+def compilations(run: Callable[[], Any]) -> int:
+    """How often something is compiled."""
     compiled: list[str] = []
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == "/jax/core/compile/backend_compile_duration":
             compiled.append(event)
+
+    jax.clear_caches()
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    run()
+    jax.monitoring.unregister_event_duration_listener(listen)
+    return len(compiled)
+
+
+def compilations_of_calls(calls: int) -> int:
+    """How often something is compiled in so many calls of `evaluate` outside of `jit`."""
 
     def step(q: Any, y: Any) -> Any:
         def transition(s: sy.State, z: Any) -> Any:
@@ -130,12 +140,21 @@ def compilations_of_calls(calls: int) -> int:
 
         return sy.move(transition, sy.resample(q))
 
-    jax.clear_caches()
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    for seed in range(calls):
-        sy.evaluate(sy.scan(step, model, jnp.arange(5.0), keep=["z"]), jax.random.key(seed), particles=PARTICLES)
-    jax.monitoring.unregister_event_duration_listener(listen)
-    return len(compiled)
+    def run() -> None:
+        for seed in range(calls):
+            sy.evaluate(sy.scan(step, model, jnp.arange(5.0), keep=["z"]), jax.random.key(seed), particles=PARTICLES)
+
+    return compilations(run)
+
+
+def compilations_of_particles(particles: int) -> int:
+    """How often the universal engine compiles something for so many particles."""
+
+    def program(s: sy.State) -> None:
+        scale = s.sample("scale", dist.Gamma(2.0, 1.0))
+        s.observe("x", dist.Normal(0.0, scale), 0.3)
+
+    return compilations(lambda: sy.evaluate(program, KEY, particles=particles, engine="universal"))
 
 
 ROWS: dict[str, tuple[tuple[int, ...], Callable[[int], int]]] = {
@@ -144,6 +163,7 @@ ROWS: dict[str, tuple[tuple[int, ...], Callable[[int], int]]] = {
     "traces of a step by loops around it": ((1, 2, 4), traces_of_a_nested_step),
     "equations by kernels of a sweep": ((5, 10, 20), equations_of_a_sweep),
     "compilations by calls outside of jit": ((1, 2, 4), compilations_of_calls),
+    "compilations by particles, universal engine": ((5, 10, 20), compilations_of_particles),
 }
 
 

@@ -28,6 +28,18 @@ FEW = 12
 FirstWords: TypeAlias = dict[int, Any]
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class LevelKeys:
+    """The keys of one level: a function of particle and site, which may be an argument of compiled functions."""
+
+    words: Any
+    level: Any
+
+    def __call__(self, particle: Any, site: Any = 0, first: First | None = None) -> Key:
+        return particle_key(self.words, particle, self.level, site, first)
+
+
 class KeyCounter:
     """A number for each primitive program or resampling that runs, in order, and the key that goes with it."""
 
@@ -41,11 +53,10 @@ class KeyCounter:
         """How many numbers were used."""
         return self._start + self._count
 
-    def next(self) -> Callable[..., Key]:
+    def next(self) -> LevelKeys:
         """Return the key of the next level, as a function of particle and site."""
         self.skip(1)
-        words, level = self._words, self.used
-        return lambda particle, site=0, first=None: particle_key(words, particle, level, site, first)
+        return LevelKeys(self._words, self.used)
 
     def skip(self, count: int) -> None:
         """Use up numbers."""

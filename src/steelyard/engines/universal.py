@@ -6,7 +6,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from steelyard.compiler.keys import KeyCounter, Sites
+from steelyard.compiler.keys import KeyCounter
+from steelyard.engines.compiled import CompiledSites, density
 from steelyard.engines.degenerate import Looker
 from steelyard.engines.gathering import moved_together, pushed_one_by_one, together
 from steelyard.engines.single import at_particle, is_accepted
@@ -61,8 +62,9 @@ class Universal:
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         level = self._keys.next()
+        options: dict[str, Any] = {"concrete": True, "density": density, "state": self._state}
         results = [
-            run(f, c0.of_particle(l), Sites(level, l), tau0.of_particle(l), concrete=True, state=self._state)
+            run(f, c0.of_particle(l), CompiledSites(level, l), tau0.of_particle(l), **options)
             for l in range(self._particles)
         ]
         return together(results)
