@@ -20,7 +20,7 @@ from steelyard.experiments.tracking.model import sampler
 from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.videos import simulate
 
-LENGTH, PARTICLES = 60, 10_000
+LENGTH, STEPS, PARTICLES = 60, 500, 10_000
 OBJECTS, FRAMES, VIDEOS = 3, 5, 4
 
 
@@ -39,6 +39,27 @@ def annealing(optimize: Any) -> Callable[[Any], Any]:
 
     step, state = gradient_step(loss, static, ring.OPTIMIZER), ring.OPTIMIZER.init(parameters)
     return lambda key: step(parameters, state, key)
+
+
+def filtering(optimize: Any) -> Callable[[Any], Any]:
+    """A filter of many steps, in a loop, whose value is its variable."""
+    ys = jax.random.normal(jax.random.key(2), (STEPS,))
+
+    def first(s: sy.State) -> Any:
+        x = s.sample("x", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        s.factor("y", 0.0)
+        return x
+
+    def step(q: Any, y: Any) -> Any:
+        def transition(s: sy.State, x: Any) -> Any:
+            x = s.sample("x", dist.Normal(0.9 * x, 0.5).to_event(1))
+            s.observe("y", dist.Normal(x.sum(), 1.0), y)
+            return x
+
+        return sy.move(transition, sy.resample(q))
+
+    q = sy.scan(step, first, ys, keep=["x"])
+    return lambda key: sy.evaluate(q, key, particles=PARTICLES, optimize=optimize).log_z
 
 
 def tracking(optimize: Any) -> Callable[[Any], Any]:
@@ -94,7 +115,8 @@ TASKS = {
     f"{LENGTH} variables": (many, ["draws"]),
     f"Gibbs sweep, {LENGTH} states": (sweep, ["reuse"]),
     "annealing, training step": (annealing, ["reuse", "common subexpressions", "rematerialization", "products"]),
-    "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products"]),
+    "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products", "repeats"]),
+    f"filter, {STEPS} steps": (filtering, ["repeats"]),
     "tracking, gradient": (tracking, ["reuse", "common subexpressions", "rematerialization"]),
 }
 

@@ -8,7 +8,7 @@ import jax
 from steelyard.errors import ArgumentError
 
 Pass: TypeAlias = Literal[
-    "reuse", "common subexpressions", "rematerialization", "products", "segments", "draws", "loops"
+    "reuse", "common subexpressions", "rematerialization", "products", "repeats", "segments", "draws", "loops"
 ]
 EVERY: frozenset[str] = frozenset(get_args(Pass))
 # These make up for what XLA does on a CPU.
@@ -24,7 +24,7 @@ def chosen(optimize: bool | Collection[Pass]) -> frozenset[str]:
     Example:
         >>> from steelyard.compiler.passes import chosen
         >>> len(chosen(True)), len(chosen(False)), sorted(chosen(["reuse", "products"]))
-        (7, 0, ['products', 'reuse'])
+        (8, 0, ['products', 'reuse'])
     """
     if isinstance(optimize, bool):
         suitable = EVERY if jax.default_backend() == "cpu" else EVERY - FOR_CPUS

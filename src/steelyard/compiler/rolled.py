@@ -10,6 +10,7 @@ from steelyard.compiler.common_subexpressions import eliminate_common_subexpress
 from steelyard.compiler.equations import rewritten
 from steelyard.compiler.products import with_fast_gradients
 from steelyard.compiler.rematerialization import rematerialized
+from steelyard.compiler.repeats import Repeats
 from steelyard.language.programs import Scan
 from steelyard.maps import take
 from steelyard.particles.manual_axes import varying_like_results
@@ -42,11 +43,12 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     if q.length == 1:
         return _once(engine, q, e0, from_source(source_of(e0, c0), carried, arguments), arguments, first)
 
-    sources, density = [], steady(q)
+    sources, repeats, density = [], [], steady(q)
 
     def step(e: Evaluation, arguments: Values, x: Any) -> Step:
         done, source = advance(engine, q, x, e, arguments, density)
         sources.append(source)
+        repeats.append(Repeats.of(done.evaluation))
         return done
 
     def own_arguments(own: list[Any], score: Any) -> Values:
@@ -59,14 +61,15 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         after = jax.eval_shape(lambda e, own, x: step(e, own_arguments(*own), x), carried, own, first)
     resamples = after.ancestors is not None
     carried = prepared(engine, q, carried, after.evaluation)
-    structure = jax.tree.structure(carried)
+    once = Repeats.of(carried)
+    once = once.common(repeats[0]) if "repeats" in engine.passes else once.none()
     start, keys = engine.used, used()
     source = source_of(e0, c0)
     lasting = source if source == sources[0] else None
 
     def body(carry: Any, now: Any) -> Any:
-        (leaves, own, score, cumulative), (number, x) = carry, now
-        e = jax.tree.unflatten(structure, leaves)
+        (e, own, score, cumulative), (number, x) = carry, now
+        e = once.restore(e)
         mine = own_arguments(own, score)
         with engine.counting(start + number * keys):
             # Densities of the program that every step leaves may be taken over from one step by the next.
@@ -75,9 +78,9 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         if resamples:
             cumulative = take(cumulative, done.ancestors)
         record = done.levels, done.kept, done.ancestors if q.keep is not None else None
-        return (jax.tree.leaves(new), done.arguments.varying(), done.arguments.score, cumulative), record
+        return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
-    carry = jax.tree.leaves(carried), arguments.varying(), arguments.score, index if resamples else None
+    carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
     carry = varying_like_results(lambda carry: body(carry, (0, first))[0], carry)
     numbered = jnp.arange(q.length), q.xs
     if engine.previews:
@@ -94,7 +97,7 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         )
         (last, *_, cumulative), (levels, values, steps) = jax.lax.scan(body, carry, numbered, unroll=q.unroll)
     engine.skip(q.length * keys)
-    last = jax.tree.unflatten(structure, last)
+    last = once.restore(last)
     kept = ()
     if q.keep is not None:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
