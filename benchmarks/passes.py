@@ -20,7 +20,7 @@ from steelyard.experiments.tracking.model import sampler
 from steelyard.experiments.tracking.networks import Networks
 from steelyard.experiments.tracking.videos import simulate
 
-LENGTH, STEPS, PARTICLES = 60, 500, 10_000
+LENGTH, PARTICLES = 60, 10_000
 OBJECTS, FRAMES, VIDEOS = 3, 5, 4
 
 
@@ -41,25 +41,21 @@ def annealing(optimize: Any) -> Callable[[Any], Any]:
     return lambda key: step(parameters, state, key)
 
 
-def filtering(optimize: Any) -> Callable[[Any], Any]:
-    """A filter of many steps, in a loop, whose value is its variable."""
-    ys = jax.random.normal(jax.random.key(2), (STEPS,))
+def blocks(optimize: Any) -> Callable[[Any], Any]:
+    """Sweeps over two blocks, of which a network updates one, in a loop."""
+    k1, k2 = jax.random.split(jax.random.key(4))
+    hidden, out = 0.1 * jax.random.normal(k1, (4, 512)), 0.1 * jax.random.normal(k2, (512, 4))
 
-    def first(s: sy.State) -> Any:
-        x = s.sample("x", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
-        s.factor("y", 0.0)
-        return x
+    def target(s: sy.State) -> Any:
+        a = s.sample("a", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        return a, s.sample("b", dist.Normal(a, 1.0).to_event(1))
 
-    def step(q: Any, y: Any) -> Any:
-        def transition(s: sy.State, x: Any) -> Any:
-            x = s.sample("x", dist.Normal(0.9 * x, 0.5).to_event(1))
-            s.observe("y", dist.Normal(x.sum(), 1.0), y)
-            return x
+    def update(s: sy.State, value: Any) -> Any:
+        a, _ = value
+        return a, s.sample("b", dist.Normal(jnp.tanh(a @ hidden) @ out, 1.0).to_event(1))
 
-        return sy.move(transition, sy.resample(q))
-
-    q = sy.scan(step, first, ys, keep=["x"])
-    return lambda key: sy.evaluate(q, key, particles=PARTICLES, optimize=optimize).log_z
+    q = sy.algorithms.apg(target, target, [update], sweeps=10, remat=False)
+    return lambda key: sy.evaluate(q, key, particles=1_000, optimize=optimize).log_z
 
 
 def tracking(optimize: Any) -> Callable[[Any], Any]:
@@ -115,8 +111,8 @@ TASKS = {
     f"{LENGTH} variables": (many, ["draws"]),
     f"Gibbs sweep, {LENGTH} states": (sweep, ["reuse"]),
     "annealing, training step": (annealing, ["reuse", "common subexpressions", "rematerialization", "products"]),
-    "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products", "repeats"]),
-    f"filter, {STEPS} steps": (filtering, ["repeats"]),
+    "kernels with a hidden layer": (layers, ["common subexpressions", "rematerialization", "products"]),
+    "sweeps, a block by a network": (blocks, ["repeats"]),
     "tracking, gradient": (tracking, ["reuse", "common subexpressions", "rematerialization"]),
 }
 

@@ -2,6 +2,9 @@
 
 JAX keeps every intermediate array that a derivative needs. A large array that is little work takes longer to store and
 to read again than to compute: it is computed again.
+
+Measured alone (`python -m benchmarks passes`): the gradient of three sweeps of tracking needs 2.6 times the memory
+without it.
 """
 
 import math

@@ -1,4 +1,11 @@
-"""Arrays that are in an evaluation more than once, and need go round in a loop only once."""
+"""Arrays that are in an evaluation more than once, and need go round in a loop only once.
+
+A variable that a program returns is then one array for all who read it, and what a kernel and its reverse compute from
+it is computed once.
+
+Measured alone (`python -m benchmarks passes`): sweeps in which a network updates a block take 1.4 times as long
+without it, and twice the memory.
+"""
 
 from typing import Any, NamedTuple
 

@@ -15,6 +15,7 @@ from numpyro.distributions.util import is_identically_one
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
+from steelyard.distributions.densities import log_prob_anywhere
 from steelyard.distributions.scaled import RandomBits, Scaled
 from steelyard.errors import ArgumentError
 from steelyard.interop.numpyro_flow import Flow
@@ -132,7 +133,7 @@ class Sites(Messenger):
         msg["value"] = self._s.sample(name, fn)
         if scaled:
             # The draw has the density of the distribution; its other powers are a factor, or the weight would be wrong.
-            self._s.observe(f"{name}:scale", Scaled(fn, scale - 1.0), msg["value"])
+            self._s.factor(f"{name}:scale", log_prob_anywhere(Scaled(fn, scale - 1.0), msg["value"]))
 
     def _param(self, msg: dict[str, Any]) -> Any:
         name = msg["name"]
