@@ -157,7 +157,7 @@ def test_weights_of_zero_are_an_error_in_a_scan_and_under_a_gradient_of_a_detach
         return x
 
     loop = sy.scan(lambda q, x: sy.resample(q), impossible, None, length=2)
-    with pytest.raises(sy.WeightError, match="from resample on"):
+    with pytest.raises(sy.WeightError, match="from resample of step 1 of 2 on"):
         sy.evaluate(loop, jax.random.key(0), particles=3)
 
     def loss(x: Any) -> Any:

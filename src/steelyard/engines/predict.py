@@ -1,5 +1,8 @@
 """Predictions: a model run forward from particles, with new data in the place of those that it observes."""
 
+# Signatures then show the names that are written here, not what they stand for.
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any
 
