@@ -3,19 +3,22 @@
 from functools import singledispatch
 from typing import Any
 
+from steelyard.errors import ArgumentError
 from steelyard.types import Count, Key
 
 
 @singledispatch
 def as_dataframe(x: Any) -> Any:
     """Return something as a table of pandas."""
-    raise NotImplementedError(f"there is no table of {type(x).__name__}")
+    raise ArgumentError(f"to_dataframe: there is no table of {type(x).__name__}; call it on what evaluate returns.")
 
 
 @singledispatch
 def as_arviz(x: Any, key: Key | None, draws: Count | None) -> Any:
     """Return something in the form that ArviZ takes."""
-    raise NotImplementedError(f"there is nothing for ArviZ of {type(x).__name__}")
+    raise ArgumentError(
+        f"to_arviz: nothing is known of {type(x).__name__}; call it on what evaluate returns."
+    )
 
 
 class Exported:
