@@ -16,9 +16,7 @@ def as_dataframe(x: Any) -> Any:
 @singledispatch
 def as_arviz(x: Any, key: Key | None, draws: Count | None) -> Any:
     """Return something in the form that ArviZ takes."""
-    raise ArgumentError(
-        f"to_arviz: nothing is known of {type(x).__name__}; call it on what evaluate returns."
-    )
+    raise ArgumentError(f"to_arviz: nothing is known of {type(x).__name__}; call it on what evaluate returns.")
 
 
 class Exported:
