@@ -46,11 +46,21 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # product of probabilities in `testing.enumeration` is an int. In `engines.vectorized` there are functions inside of
 # functions: they would be decorated again at every call, which takes a twentieth of the time of all tests.
 CHECKED = [
-    "steelyard.language",
+    "steelyard.language.combinators",
+    "steelyard.language.kernels",
+    "steelyard.language.pointwise",
+    "steelyard.language.predictive",
+    "steelyard.language.state",
     "steelyard.particles",
     "steelyard.inspection.check",
     "steelyard.semantics.conditions",
-    "steelyard.distributions",
+    "steelyard.distributions.coordinates",
+    "steelyard.distributions.densities",
+    "steelyard.distributions.distribution",
+    "steelyard.distributions.origins",
+    "steelyard.distributions.repeated",
+    "steelyard.distributions.scaled",
+    "steelyard.distributions.supports",
     "steelyard.inspection.display",
     "steelyard.engines.single",
     "steelyard.engines.universal",
