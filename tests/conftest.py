@@ -72,6 +72,12 @@ CHECKED = [
 jaxtyping.install_import_hook(CHECKED, "beartype.beartype")
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported to itself: nobody needs to look through it again for what can be freed."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(val: Any) -> str | None:
     """Name the cases of distributions by their class: their own text differs from process to process."""
     return type(val).__name__ if isinstance(val, Distribution) else None
