@@ -26,6 +26,7 @@ from steelyard.semantics.scans import (
     carry,
     check_structure,
     finish,
+    kept_of,
     prepared,
     steady,
     without_steps,
@@ -101,7 +102,8 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
     kept = ()
     if q.keep is not None:
         steps = jnp.broadcast_to(index, (q.length, e0.particles)) if steps is None else steps
-        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps, index),)
+        first, w = kept_of(q, e0)
+        kept = (Kept(first, values[0], w, values[1], steps, index),)
     return finish(q, e0, last, levels, cumulative, kept)
 
 
@@ -128,5 +130,6 @@ def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, argument
     kept = ()
     if q.keep is not None:
         steps = index if done.ancestors is None else done.ancestors
-        kept = (Kept({a: e0.trace[a] for a in q.keep}, values, steps[None], index),)
+        first, w = kept_of(q, e0)
+        kept = (Kept(first, values[0], w, values[1], steps[None], index),)
     return finish(q, e0, done.evaluation, levels, done.ancestors, kept)

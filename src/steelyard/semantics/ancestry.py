@@ -1,7 +1,7 @@
 """The history of particles: what a scan keeps of each step, and whose descendants the last particles are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -14,12 +14,26 @@ from steelyard.particles.manual_axes import varying_like_results
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Kept:
-    """The values of some variables at each step of a scan, and the ancestors that connect them."""
+    """The values of some variables at each step of a scan, and the ancestors that connect them.
+
+    Attributes:
+        first: by address, the values before the first step.
+        values: by address, the values after each step.
+        first_log_weight: the log weights before the first step.
+        log_weight: the log weights after each step.
+        ancestors: for each step and particle, the particle of the step before that it descends from.
+        last: for each particle of the evaluation, the particle of the last step that it descends from.
+        complete: whether the weights are all that the particles had. The second part of a compose does not see those
+            of the first.
+    """
 
     first: dict[str, Any]
     values: dict[str, Any]
+    first_log_weight: Any
+    log_weight: Any
     ancestors: Any
     last: Any
+    complete: bool = field(default=True, metadata={"static": True})
 
     def reindex(self, ancestors: Any) -> "Kept":
         """Return the same values, as seen from particles that were resampled afterwards."""

@@ -21,6 +21,7 @@ from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
 from steelyard.semantics.exports import Exported
 from steelyard.semantics.facts import Facts, total_score
+from steelyard.semantics.filtered import Filtered
 from steelyard.semantics.record import LevelSummary, Record
 from steelyard.semantics.values import Values, dense
 from steelyard.types import Ancestors, Count, Key, LogWeights, Method
@@ -28,7 +29,7 @@ from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Evaluation(Exported):
+class Evaluation(Exported, Filtered):
     """The particles that a program gave: every array has the particle axis first.
 
     Attributes:

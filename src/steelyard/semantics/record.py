@@ -78,7 +78,8 @@ class Record:
             self.levels + after.levels,
             self.ancestors,
             self.loss + after.loss,
-            self.histories + after.histories,
+            # Weights of the second program do not have those of the first in them.
+            self.histories + tuple(replace(history, complete=False) for history in after.histories),
             self.found or after.found,
             after.pointwise | self.pointwise,
         )

@@ -29,7 +29,7 @@ class Step(NamedTuple):
     evaluation: Evaluation
     arguments: Values
     levels: Any
-    kept: dict[str, Any]
+    kept: tuple[dict[str, Any], Any]
     ancestors: Any
 
 
@@ -51,8 +51,12 @@ def advance(
         rho = detached_log_density(engine, target(built), after, arguments)
         new = replace(new, facts=replace(new.facts, detached_log_density=rho))
     conditions.check_kept(new.trace, q)
-    kept = {a: new.trace[a] for a in q.keep or ()}
-    return Step(carry(new), arguments, after.levels, kept, after.ancestors), source
+    return Step(carry(new), arguments, after.levels, kept_of(q, new), after.ancestors), source
+
+
+def kept_of(q: Scan, e: Evaluation) -> tuple[dict[str, Any], Any]:
+    """Return what q keeps of the particles between two steps: some variables, and the weights; nothing, if None."""
+    return {a: e.trace[a] for a in q.keep or ()}, None if q.keep is None else e.log_weight
 
 
 def begin(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> tuple[Evaluation, Values]:
@@ -80,11 +84,12 @@ def without_steps(q: Scan, e0: Evaluation) -> Evaluation:
     if q.keep is None:
         return e0
     conditions.check_kept(e0.trace, q)
-    xp = e0.log_weight.__array_namespace__()
-    first = {a: dense(e0.trace[a]) if isinstance(e0.log_weight, np.ndarray) else e0.trace[a] for a in q.keep}
+    xp, (first, w) = e0.log_weight.__array_namespace__(), kept_of(q, e0)
+    first = {a: dense(x) for a, x in first.items()} if isinstance(w, np.ndarray) else first
     index = xp.arange(e0.particles)
-    values, ancestors = jax.tree.map(lambda x: x[None][:0], (first, index))
-    return replace(e0, record=e0.record.then(Record(histories=(Kept(first, values, ancestors, index),))))
+    values, log_weight, ancestors = jax.tree.map(lambda x: x[None][:0], (first, w, index))
+    kept = Kept(first, values, w, log_weight, ancestors, index)
+    return replace(e0, record=replace(e0.record, histories=(*e0.record.histories, kept)))
 
 
 def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
@@ -105,8 +110,9 @@ def unrolled(engine: Engine, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
         steps.append(ancestors)
     kept = ()
     if q.keep is not None:
-        first, *history = ({a: dense(trace[a]) for a in q.keep} for trace in (e0.trace, *values))
-        kept = (Kept(first, jax.tree.map(lambda *xs: np.stack(xs), *history), np.stack(steps), index),)
+        every = [({a: dense(x) for a, x in trace.items()}, w) for trace, w in (kept_of(q, e0), *values)]
+        history = jax.tree.map(lambda *xs: np.stack(xs), *every[1:])
+        kept = (Kept(every[0][0], history[0], e0.log_weight, history[1], np.stack(steps), index),)
     return finish(q, e0, carried, levels, cumulative, kept)
 
 
