@@ -21,6 +21,7 @@ from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
 from steelyard.engines.single import Single
+from steelyard.engines.transitions import filter_of, with_transitions
 from steelyard.engines.universal import Universal
 from steelyard.engines.vectorized import Vectorized
 from steelyard.errors import AddressError, ArgumentError, GrammarError
@@ -48,6 +49,7 @@ def evaluate(
     optimize: bool | Collection[Pass] = True,
     chunk: Count | None = None,
     pointwise: bool = False,
+    smoothing: bool = False,
 ) -> Evaluation:
     """Evaluate a program: c, tau, rho, w <- q(args)[given].
 
@@ -70,6 +72,8 @@ def evaluate(
             the way; particles and weights themselves are kept for all. Gradients then run programs once more.
         pointwise: whether to keep log densities by observation, `Evaluation.pointwise`. The program whose density q
             denotes is then evaluated once more, at the particles that q gave.
+        smoothing: of a filter, whether to keep its transitions, for `Evaluation.smoothed`. They are read off the
+            program, and cost nothing until they are used.
 
     Returns:
         Particles that are properly weighted for the density that q denotes.
@@ -79,7 +83,8 @@ def evaluate(
         ObservedKernelError: the kernel of an extend observes something.
         WeightError: a weight is NaN or all of them are zero; under `jit` log Z is then NaN or -inf.
         ArgumentError: an argument is of the wrong kind.
-        GrammarError: densities by observation are asked for, and the density that q denotes is not known.
+        GrammarError: densities by observation are asked for, and the density that q denotes is not known; or
+            transitions, and q is no filter that has them.
 
     Example:
         >>> import jax, numpyro.distributions as dist, steelyard as sy
@@ -97,6 +102,7 @@ def evaluate(
     check_objective(objective, "evaluate")
     passes = chosen(optimize)
     p = _known_target(q) if pointwise else None
+    scan = filter_of(q, engine) if smoothing else None
     if engine not in ("vectorized", "universal"):
         raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
     trace = None if given is None else _per_particle(given, particles)
@@ -122,10 +128,10 @@ def evaluate(
         def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
             options = {"optimize": passes, "chunk": chunk}
             out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
-            if p is None:
-                return out
-            engine = Vectorized(key, particles, state=PointwiseState, **options)
-            return _with_pointwise(out, engine.run(p, shared, out.trace).pointwise)
+            if p is not None:
+                engine = Vectorized(key, particles, state=PointwiseState, **options)
+                out = _with_pointwise(out, engine.run(p, shared, out.trace).pointwise)
+            return out if scan is None else with_transitions(out, scan, shared)
 
         if is_traced(key):
             with explained(q):

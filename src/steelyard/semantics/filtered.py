@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.errors import ArgumentError
-from steelyard.maps import Map
+from steelyard.arguments import check_count, check_key
+from steelyard.errors import ArgumentError, WeightError
+from steelyard.maps import Map, select
 from steelyard.particles import weights
 from steelyard.particles.quantiles import quantiles
 from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.expectation import expectation
+from steelyard.semantics.smoothing import backward
+from steelyard.types import Count, Key, is_traced
 
 KEEP = "scan(step, q, xs, keep=['z'])"
 
@@ -143,6 +146,87 @@ class Filtered:
         with np.errstate(invalid="ignore"):
             later = largest[..., 1:] - largest[..., :-1] + (rest[..., 1:] - rest[..., :-1])
         return xp.concatenate([first, later], axis=-1)
+
+    def smoothed(self: Any, key: Key, draws: Count, *, bound: Any = None) -> dict[str, Any]:
+        """Draw whole trajectories of a filter given all data, by backward sampling.
+
+            i_T ~ w_T,    i_t ~ w_t^i p(z_{t+1}, y_{t+1} | z_t^i)    for t = T-1, ..., 0
+
+        The genealogies of `trajectories` are draws too, but early steps of all of them descend from few particles.
+        Here every step may take any particle that there was. The density of the transition is the one of the program:
+        that of `f` in `move(f, q)` and in `move(propose(f, guide), q)`. Draws are independent of each other given the
+        particles, and equally weighted; their law tends to that of the states given all data as particles grow in
+        number, with a bias that shrinks as 1/L.
+
+        It costs draws x steps x particles densities. With a bound particles are proposed by their weights and accepted
+        by their densities, which has the same law, and costs fewer the more of them are accepted. Draws that take long
+        are drawn as without a bound. Under `jit`, what cannot be drawn is NaN.
+
+        Args:
+            key: a key of `jax.random.key`.
+            draws: how many.
+            bound: the largest log density that a transition has anywhere, such as
+                `dist.Normal(0.0, 0.4).log_prob(0.0)`; or one for each transition. Only terms that depend on the step
+                before count: of what is observed usually none.
+
+        Returns:
+            For each address an array with axes draw and step, the initial program's value first.
+
+        Raises:
+            ArgumentError: `evaluate` was not asked for it, `evaluate(..., smoothing=True)`; it is a batch; or a density
+                is above the bound.
+            WeightError: no particle of a step can have led to the next one, or a density is NaN.
+
+        References:
+            Godsill, Doucet and West (2004); Douc, Garivier, Moulines and Olsson (2011).
+
+        Example:
+            >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
+            >>> def first(s): s.factor("y", 0.0); return s.sample("z", dist.Normal(0.0, 1.0))
+            >>> def step(q, y):
+            ...     def transition(s, z):
+            ...         z = s.sample("z", dist.Normal(0.9 * z, 1.0))
+            ...         s.observe("y", dist.Normal(z, 0.5), y)
+            ...         return z
+            ...     return sy.move(transition, sy.resample(q))
+            >>> q = sy.scan(step, first, jnp.array([0.3, 1.0, -0.5]), keep=["z"])
+            >>> out = sy.evaluate(q, jax.random.key(0), particles=100, smoothing=True)
+            >>> out.smoothed(jax.random.key(1), 20)["z"].shape
+            (20, 4)
+        """
+        if self.record.transitions is None:
+            raise ArgumentError(
+                "smoothed: the transitions of the filter were not kept. Ask for them: evaluate(..., smoothing=True)."
+            )
+        if self.log_weight.ndim != 1:
+            raise ArgumentError("smoothed takes one population; use jax.vmap over a batch of them.")
+        steps_of(self.histories, "smoothed")
+        key, draws = check_key(key, "smoothed"), check_count(draws, "smoothed", "draws")
+        length = self.histories[-1].log_weight.shape[0]
+        if bound is not None and np.shape(bound) not in ((), (length,)):
+            raise ArgumentError(
+                f"smoothed: bound is one number, or one for each of {length} transitions; got shape {np.shape(bound)}."
+            )
+        bounds = None if bound is None else jnp.broadcast_to(jnp.asarray(bound, float), (length,))
+        found, possible, bounded = backward(self.record.transitions, self.histories[-1], key, bounds, draws)
+        if is_traced(possible):
+            fits = possible & bounded
+            return jax.tree.map(lambda x: select(fits, x, jnp.nan) if _can_be_nan(x) else x, found)
+        if not np.all(bounded):
+            raise ArgumentError(
+                f"smoothed: a transition has a larger log density than bound={bound}, so that draws would not be from "
+                f"the right distribution. Give a larger bound, or leave it out."
+            )
+        if not np.all(possible):
+            raise WeightError(
+                f"smoothed: {int(np.sum(~possible))} of {draws} draws reach a step that no particle of the step before "
+                f"can have led to, or whose density is NaN."
+            )
+        return found
+
+
+def _can_be_nan(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def steps_of(histories: tuple[Kept, ...], place: str) -> tuple[dict[str, Any], Any]:

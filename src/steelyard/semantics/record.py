@@ -9,6 +9,7 @@ import jax
 from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
 from steelyard.semantics.ancestry import Kept
+from steelyard.semantics.smoothing import Transitions
 from steelyard.types import Ancestors, LogWeights, Scalar
 
 
@@ -71,6 +72,8 @@ class Record:
     found: Any = None
     # For each observed address the terms that its log density is the sum of, if they were asked for.
     pointwise: Map[Any] = Map()
+    # How a filter goes from one step to the next, if that was asked for.
+    transitions: Transitions | None = None
 
     def then(self, after: "Record") -> "Record":
         """Return the record of two programs one after the other; the ancestors of the second are in the first's."""
@@ -100,4 +103,4 @@ class Record:
     def rename(self, new: Callable[[str], str]) -> "Record":
         """Return the record under other addresses."""
         histories = tuple(history.rename(new) for history in self.histories)
-        return replace(self, histories=histories, pointwise=self.pointwise.rename(new))
+        return replace(self, histories=histories, pointwise=self.pointwise.rename(new), transitions=None)
