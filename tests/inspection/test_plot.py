@@ -170,3 +170,37 @@ def test_training_is_four_curves_and_marks() -> None:
     np.testing.assert_allclose(axes[0].lines[1].get_xdata(), [2])
     axes[0].figure.canvas.draw()
     sy.plot.history(sy.History.empty(0))[0].figure.canvas.draw()
+
+
+def test_a_filter_is_a_line_and_a_band_for_each_component() -> None:
+    def first(s: sy.State) -> Any:
+        return s.sample("z", dist.Normal(jnp.array([0.0, 5.0]), 1.0))
+
+    def step(s: sy.State, z: Any) -> Any:
+        z = s.sample("z", dist.Normal(z, 1.0))
+        s.factor("y", z[0])
+        return z
+
+    start = sy.compose(lambda s, z: (s.factor("y", 0.0), z)[1], first)
+    q = sy.scan(lambda q, _: sy.move(step, q), start, None, length=3, keep=["z"])
+    out = sy.evaluate(q, KEY, particles=7, engine="universal")
+    ax = sy.plot.filtered(out, lambda t: t["z"], probabilities=(0.1, 0.8), label="z")
+    expected, (low, high) = out.filtered(lambda t: t["z"]), out.filtered_quantiles(lambda t: t["z"], (0.1, 0.8))
+    for n, line in enumerate(ax.lines):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(4))
+        np.testing.assert_allclose(line.get_ydata(), expected[:, n])
+        corners = ax.collections[n].get_paths()[0].vertices
+        for t in range(4):
+            edges = corners[corners[:, 0] == t][:, 1]
+            assert (edges.min(), edges.max()) == pytest.approx((low[t, n], high[t, n]))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["z[0]", "z[1]"]
+    again = sy.plot.filtered(out, lambda t: t["z"][0], ax=ax)
+    assert again is ax and len(ax.lines) == 3
+    with pytest.raises(sy.ArgumentError, match="numbers and vectors"):
+        sy.plot.filtered(out, lambda t: {"z": t["z"]})
+    with pytest.raises(sy.ArgumentError, match="two quantiles"):
+        sy.plot.filtered(out, lambda t: t["z"], probabilities=(0.5,))  # pyright: ignore
+    with pytest.raises(sy.ArgumentError, match="Name the variables to keep"):
+        sy.plot.filtered(population(np.zeros(2), z=jnp.zeros(2)), lambda t: t["z"])
+    with pytest.raises(sy.ArgumentError, match="one population"):
+        sy.plot.filtered(jax.tree.map(lambda x: jnp.asarray(x)[None], population(np.zeros(2))), lambda t: t["z"])

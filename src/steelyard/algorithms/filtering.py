@@ -42,7 +42,7 @@ def smc(
             a function.
         over: what the functions are called with: a pytree whose first axis is the step, such as the data.
         initial: with functions, the program before the first step; it must have the addresses of a step.
-        keep: with functions, the variables to record, for `Evaluation.trajectories`.
+        keep: with functions, the variables to record, for `Evaluation.trajectories` and `Evaluation.filtered`.
         **options: `method` and `threshold` of `resample`.
 
     Returns:

@@ -24,7 +24,8 @@ OF_A_SCAN = "Of a scan: the sum of the increments, and the worst of each other n
 def summary(evaluation: Evaluation) -> Group:
     """Return an evaluation as something that `rich` prints: one line, the variables, and a table of levels."""
     table = rows(evaluation)
-    lines = [headline(evaluation), variables(evaluation), *chosen(evaluation), explained(evaluation)]
+    lines = [headline(evaluation), standard_error(evaluation), variables(evaluation)]
+    lines += [*chosen(evaluation), explained(evaluation)]
     parts: list[Any] = [Text(line) for line in lines if line]
     if table:
         parts.append(_levels(table))
@@ -37,6 +38,21 @@ def headline(evaluation: Evaluation) -> str:
     """Return the line that says how many particles there are, and how good they are."""
     log_z, ess = _mean(evaluation.log_z), _mean(evaluation.ess)
     return f"Evaluation of {evaluation.particles} particles: log Z {log_z}, ESS {ess}"
+
+
+def standard_error(evaluation: Evaluation) -> str:
+    """Return the line that says how sure log Z is; empty, where a single run does not tell, and without resampling."""
+    resamples = [level for level in evaluation.levels if level.method]
+    known = resamples and all(level.method == "multinomial" for level in resamples)
+    if not known or evaluation.log_weight.ndim > 1 or is_traced(evaluation.log_weight) or evaluation.record.redrawn:
+        return ""
+    variance = float(evaluation.log_z_variance)
+    if variance > 0:
+        return f"standard error of log Z, from the ancestors of this run: {number(variance**0.5)}"
+    if not np.isfinite(float(evaluation.log_z)) or evaluation.particles == 1:
+        return ""
+    reason = "too few particles for their steps" if variance <= 0 else "all weight descends from one particle"
+    return f"standard error of log Z: unknown, {reason}"
 
 
 def variables(evaluation: Evaluation) -> str:

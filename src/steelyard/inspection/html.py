@@ -11,7 +11,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from steelyard.inspection.check import Remarks
-from steelyard.inspection.display import OF_A_SCAN, cell, chosen, headline, names_of_columns, shape
+from steelyard.inspection.display import OF_A_SCAN, cell, chosen, headline, names_of_columns, shape, standard_error
 from steelyard.inspection.levels import Row, Steps, rows
 from steelyard.inspection.show import tree
 from steelyard.inspection.trouble import explained
@@ -47,7 +47,7 @@ def of_evaluation(evaluation: Evaluation) -> str:
     """Return an evaluation as HTML: one line, what went wrong, the variables, and a table of levels."""
     levels = rows(evaluation)
     parts = [f"<p><b>{escape(headline(evaluation))}</b></p>"]
-    parts += [f"<p>{escape(line)}</p>" for line in chosen(evaluation)]
+    parts += [f"<p>{escape(line)}</p>" for line in (standard_error(evaluation), *chosen(evaluation)) if line]
     if problem := explained(evaluation):
         parts.append(f'<p class="problem">{escape(problem)}</p>')
     parts.append(_variables(evaluation))

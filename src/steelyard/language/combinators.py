@@ -217,7 +217,7 @@ def scan(
         unroll: how many steps to write out in a row: faster to run, slower to compile.
         keep: for filters, whose variables grow in number. Only the newest version of each variable stays in the
             trace, older ones are integrated out; those named here are recorded with the ancestry of the particles, for
-            `Evaluation.trajectories`. With None nothing is dropped.
+            `Evaluation.trajectories` and `Evaluation.filtered`. With None nothing is dropped.
         remat: for gradients of long loops, compute each step again on the way back. Only the particles between the
             steps are kept then, so that memory hardly grows with their number; a step takes about a third longer.
 

@@ -29,6 +29,8 @@ class LevelSummary:
             weight, over particles and steps; else None.
         jump: of a Markov kernel, the average squared distance between the places of a particle before and after; else
             None.
+        resampled: 1 where particles were drawn again, else 0; with a threshold that depends on the weights.
+        method: of a resample, its method; else empty.
 
     Example:
         >>> import jax, steelyard as sy
@@ -45,6 +47,8 @@ class LevelSummary:
     loss: Any = 0.0
     acceptance: Any = None
     jump: Any = None
+    resampled: Any = 0
+    method: str = field(default="", metadata={"static": True})
 
     @classmethod
     def of(
@@ -72,6 +76,8 @@ class Record:
     found: Any = None
     # For each observed address the terms that its log density is the sum of, if they were asked for.
     pointwise: Map[Any] = Map()
+    # Whether these particles were drawn from those of a run, which the ancestors are then the numbers of.
+    redrawn: bool = field(default=False, metadata={"static": True})
     # How a filter goes from one step to the next, if that was asked for.
     transitions: Transitions | None = None
 

@@ -143,14 +143,15 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
     e1 = yield Premise(q.q, c0)
     w1, size = e1.log_weight, e1.particles
     a = resampling.ancestors(w1, q.method, engine.noise(q.method, w1), size)
-    w2 = engine.log_one + weights.log_mean(w1)
+    w2, resampled = engine.log_one + weights.log_mean(w1), 1
     if q.threshold is not None:
         xp = w1.__array_namespace__()
         enough = weights.effective_sample_size(w1) >= q.threshold * size * (1 - ROUNDING)
         a = xp.where(enough, xp.arange(size), a)
-        w2 = xp.where(enough, w1, w2)
+        w2, resampled = xp.where(enough, w1, w2), xp.where(enough, 0, 1)
     e = e1.reindex(a)
-    return replace(e, log_weight=w2, record=e.record.with_level(LevelSummary.of("resample", w2, ancestors=a)))
+    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=resampled, method=q.method)
+    return replace(e, log_weight=w2, record=e.record.with_level(level))
 
 
 def detach(engine: Engine, q: Detach, c0: Values) -> Rule:

@@ -126,7 +126,7 @@ def exact(pairs: Pairs, key: Key, draws: int) -> Found:
     size = max(1, min(draws, AT_ONCE // len(pairs.log_weight)))
     each = _uniforms(key, draws, pairs.log_weight), pairs.variables
     one = jax.lax.map(lambda pair: choose(pairs.log_weights(pair[1]), pair[0]), each, batch_size=size)
-    return Found(*one, jnp.ones(draws, bool))
+    return Found(one.index, one.possible, jnp.ones(draws, bool))
 
 
 def by_rejection(pairs: Pairs, key: Key, bound: Any, draws: int) -> Found:

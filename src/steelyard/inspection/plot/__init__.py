@@ -3,6 +3,7 @@
 Nothing is shown and no setting is changed: `matplotlib.pyplot.show()` and styles are yours.
 """
 
+from steelyard.inspection.plot.curves import filtered as filtered
 from steelyard.inspection.plot.curves import history as history
 from steelyard.inspection.plot.curves import levels as levels
 from steelyard.inspection.plot.panels import particles as particles

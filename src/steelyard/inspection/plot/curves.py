@@ -1,5 +1,6 @@
-"""Curves: levels of a sampler, steps of training."""
+"""Curves: levels of a sampler, steps of a filter, steps of training."""
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from steelyard.errors import ArgumentError
 from steelyard.inspection.levels import rows
 from steelyard.inspection.plot.axes import axes_for, plain
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.types import is_traced
 
 NAMES = {"log_z": "log Z", "ess": "ESS"}
 
@@ -104,3 +106,63 @@ def history(result: Any, *, axes: Any = None) -> Any:
             )
             ax.legend()
     return grid
+
+
+def filtered(
+    out: Evaluation,
+    h: Callable[[Any], Any],
+    *,
+    probabilities: tuple[float, float] = (0.05, 0.95),
+    label: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """Draw what a filter knew at each step: the mean of h, and a band between two of its quantiles.
+
+    Step 0 is the program that the filter begins with. Of a vector there is a line for each component.
+
+    Args:
+        out: an evaluation of one filter, a `scan` that keeps the variables that h reads.
+        h: a function of one particle's variables at one step, which returns a number or a vector, as for
+            `Evaluation.filtered`.
+        probabilities: of the two quantiles.
+        label: what the legend calls it; without one there is a legend only for components.
+        ax: the axes to draw on; new ones, if None.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ArgumentError: nothing was kept, h returns something else, or the numbers are not known yet.
+
+    Example:
+        >>> import jax, numpyro.distributions as dist, steelyard as sy
+        >>> def first(s): return s.sample("z", dist.Normal(0.0, 1.0))
+        >>> def walk(s, z): return s.sample("z", dist.Normal(z, 1.0))
+        >>> q = sy.scan(lambda q, x: sy.move(walk, q), first, None, length=3, keep=["z"])
+        >>> out = sy.evaluate(q, jax.random.key(0), particles=100)
+        >>> ax = sy.plot.filtered(out, lambda t: t["z"])
+        >>> ax.get_xlabel(), len(ax.lines)
+        ('step', 1)
+    """
+    if is_traced(out.log_weight) or np.ndim(out.log_weight) != 1:
+        raise ArgumentError("plot.filtered draws one population: call it outside of jit, and for one run of a batch.")
+    if len(probabilities) != 2:
+        raise ArgumentError(f"plot.filtered draws a band between two quantiles, got probabilities={probabilities}.")
+    mean, bands = out.filtered(h), out.filtered_quantiles(h, probabilities)
+    if not hasattr(mean, "ndim") or mean.ndim > 2:
+        raise ArgumentError(
+            "plot.filtered draws numbers and vectors, and h returns something else. Choose some: lambda t: t['z'][:3]."
+        )
+    (ax,) = axes_for(1, ax, "filtered")
+    steps, count = np.arange(len(mean)), 1 if mean.ndim == 1 else mean.shape[1]
+    lines = np.asarray(mean, float).reshape(-1, count)
+    low, high = np.asarray(bands, float).reshape(2, -1, count)
+    names = [label] if mean.ndim == 1 else [f"{label or ''}[{n}]" for n in range(count)]
+    for n, name in enumerate(names):
+        (line,) = ax.plot(steps, lines[:, n], label=None if name is None else plain(name))
+        ax.fill_between(steps, low[:, n], high[:, n], color=line.get_color(), alpha=0.25, linewidth=0)
+    ax.set_xlabel("step")
+    ax.set_ylabel(f"mean, and quantiles {probabilities[0]:g} to {probabilities[1]:g}")
+    if any(names):
+        ax.legend()
+    return ax
