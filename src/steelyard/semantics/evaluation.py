@@ -16,7 +16,6 @@ from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
 from steelyard.output import Encodable, drawn, hypertext, rendered
 from steelyard.particles import resampling, weights
-from steelyard.particles.genealogy import relative_variances
 from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
@@ -24,13 +23,14 @@ from steelyard.semantics.exports import Exported
 from steelyard.semantics.facts import Facts, total_score
 from steelyard.semantics.filtered import Filtered
 from steelyard.semantics.record import LevelSummary, Record
+from steelyard.semantics.uncertainty import Uncertain
 from steelyard.semantics.values import Values, dense
 from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Evaluation(Exported, Filtered):
+class Evaluation(Exported, Filtered, Uncertain):
     """The particles that a program gave: every array has the particle axis first.
 
     Attributes:
@@ -128,48 +128,6 @@ class Evaluation(Exported, Filtered):
     def log_z(self) -> Float[Array, "..."]:
         """The log of the average weight, whose expectation (of the average) is the normalising constant Z."""
         return weights.log_mean(self.log_weight)
-
-    @property
-    def log_z_variance(self) -> Float[Array, "..."]:
-        """An estimate of the variance of log Z, from the genealogy of this run; its square root is a standard error.
-
-            V = 1 - (N / (N - 1))^(n + 1) (1 - sum_e W_e^2)
-
-        for N particles that were resampled n times; W_e is the share of all weight that descends from particle e of the
-        first population. Z^2 V is an unbiased estimate of the variance of Z, and V is near the variance of log Z where
-        that is small. Without resampling it is the usual estimate of importance sampling. It may be negative, and the
-        more resamplings there were, the fewer ancestors are left, and the noisier it is.
-
-        This is for `resample(q, method="multinomial")`. Other methods copy particles with less noise than V takes for
-        granted, so that V is too small, often below zero: where particles were resampled by them, it is NaN. With a
-        threshold, or a schedule chosen from the particles, n depends on the particles, and V is an approximation. NaN
-        also where all weight descends from one particle, which tells nothing, of one particle, and of what
-        `Evaluation.resample` returns.
-
-        References:
-            Lee and Whiteley (2018).
-
-        Example:
-            >>> import jax, numpyro.distributions as dist, steelyard as sy
-            >>> def model(s, x): s.observe("x", dist.Normal(s.sample("z", dist.Normal(0.0, 1.0)), 1.0), x)
-            >>> out = sy.evaluate(sy.resample(model, method="multinomial"), jax.random.key(0), 0.5, particles=1000)
-            >>> bool(0 < out.log_z_variance < 0.01)
-            True
-        """
-        xp = self.log_weight.__array_namespace__()
-        eves = self.ancestors
-        if eves is None:
-            eves = xp.broadcast_to(xp.arange(self.particles), self.log_weight.shape)
-        found = relative_variances(self.log_weight, eves, self._resamplings(lambda level: True))
-        others = self._resamplings(lambda level: level.method != "multinomial")
-        return xp.where(xp.asarray(self.record.redrawn) | (others > 0), np.nan, found)
-
-    def _resamplings(self, counts: Callable[[LevelSummary], bool]) -> Any:
-        """Return how often particles were resampled, at levels that count."""
-        xp, batch = self.log_weight.__array_namespace__(), self.log_weight.ndim - 1
-        each = (xp.asarray(level.resampled) for level in self.levels if counts(level))
-        total = sum((xp.sum(x, axis=tuple(range(batch, x.ndim))) for x in each), start=xp.asarray(0))
-        return xp.broadcast_to(total, self.log_weight.shape[:-1])
 
     @property
     def ess(self) -> Float[Array, "..."]:
