@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import scipy.stats
 from jax.extend.random import threefry_2x32
 
 import steelyard as sy
-from steelyard.particles.randomness import keys_of_rows, particle_key, scattered
+from steelyard.particles.randomness import First, Kind, first_of, keys_of_rows, particle_key, scattered
 
 KEY = jax.random.key(2021)
 MANY = 100_000
@@ -157,6 +158,25 @@ def test_keys_that_follow_each_other_are_scattered() -> None:
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 4.5 * 0.5 / math.sqrt(len(words))
     close = np.sort(words[:, 0] << np.uint64(32) | words[:, 1])
     assert np.diff(close).min() > 2**36 / len(words)
+
+
+def test_a_key_is_scattered_by_one_call_of_threefry() -> None:
+    apart = jnp.array([0x9E3779B9, 0x85EBCA6B], jnp.uint32)
+    plain, wide = jax.random.key(7), jax.random.key(7, impl="rbg")
+    words = jax.random.key_data(plain)
+    assert scattered(plain).tolist() == threefry_2x32(words, apart).tolist()
+    words = jax.random.key_data(wide)
+    assert scattered(wide).tolist() == threefry_2x32(words[:2], words[2:]).tolist()
+    # The key of a particle, with and without what is known of its first number.
+    words = scattered(KEY)
+    expected = threefry_2x32(words + jnp.array([4, 2], jnp.uint32), jnp.array([9, apart[0]], jnp.uint32)).tolist()
+    own = particle_key(words, 9, 4, 2)
+    assert scattered(own).tolist() == expected
+    for kind in get_args(Kind):
+        known = particle_key(words, 9, 4, 2, First(kind, first_of(kind, own)))
+        assert scattered(known).tolist() == expected
+    rotations = str(jax.make_jaxpr(scattered)(KEY)).count("shift_left")
+    assert rotations == 20
 
 
 def test_levels_sites_and_particles_draw_independently() -> None:

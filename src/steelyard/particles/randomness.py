@@ -10,6 +10,7 @@ lets XLA fuse it with the arithmetic around it: a draw takes less than half the 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
@@ -27,6 +28,9 @@ WIDE = 16
 # What is known of a key: its first 32 bits, or its first standard normal number.
 Kind: TypeAlias = Literal["bits", "normal"]
 
+# A counter that no other use of a key has: JAX counts what it draws, and what it splits, from (0, 0).
+_APART = (0x9E3779B9, 0x85EBCA6B)
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
@@ -40,28 +44,24 @@ class First(NamedTuple):
 def scattered(key: Key) -> UInt32[Array, "2"]:
     """Return two words that are far from those of any other key, so that `particle_key` may count from them.
 
-    A Feistel network, which loses nothing of a key of two words; further words, such as the number of a particle, are
-    mixed in one by one.
+    One call of Threefry. Its key is the first two words of this one. Its counter is the others: the number of a
+    particle, or the other half of a key of JAX's `rbg`.
     """
     words = jax.random.key_data(key).ravel()
-    high, low = _feistel(words[0], words[1])
-    for i in range(2, words.size):
-        high, low = _feistel(high + words[i], low)
+    if jax.random.key_impl(key) in _WITH_FIRST.values():
+        words = words[:3]
     # A barrier: XLA would else compute them again in every draw.
-    return jax.lax.optimization_barrier(jnp.stack([high, low]))
+    return jax.lax.optimization_barrier(_hashed(words))
 
 
-def _feistel(high: Array, low: Array) -> tuple[Array, Array]:
-    """Three rounds, with the mixing function of MurmurHash3."""
-    high = high ^ _mixed(low + jnp.uint32(0x9E3779B9))
-    low = low ^ _mixed(high + jnp.uint32(0x85EBCA6B))
-    return high ^ _mixed(low), low
-
-
-def _mixed(x: Array) -> Array:
-    x = (x ^ (x >> jnp.uint32(16))) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> jnp.uint32(13))) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> jnp.uint32(16))
+@partial(jax.jit, inline=True)
+def _hashed(words: UInt32[Array, " n"]) -> UInt32[Array, "2"]:
+    """Return the hash of a key. Those of JAX have two or four words; more would take a call for each further pair."""
+    hashed, counters = words[:2], jnp.concatenate([words[2:], jnp.array(_APART, jnp.uint32)])
+    for i in range(0, max(words.size - 2, 1), 2):
+        high, low = _threefry(jnp.append(hashed, counters[i]), counters[i + 1 : i + 2])
+        hashed = jnp.concatenate([high, low])
+    return hashed
 
 
 def particle_key(
