@@ -1,9 +1,12 @@
-"""The passes of the compiler: each makes programs faster, and changes no result but for rounding."""
+"""The passes of the compiler: each makes programs faster, and changes no result but for rounding.
+
+"products", "segments" and "draws" make up for what XLA does on a CPU, and are done on CPUs only. They choose where a
+program is lowered, by `jax.lax.platform_dependent`: a program for another processor is free of them, wherever it was
+traced.
+"""
 
 from collections.abc import Collection
 from typing import Literal, TypeAlias, get_args
-
-import jax
 
 from steelyard.errors import ArgumentError
 
@@ -11,8 +14,6 @@ Pass: TypeAlias = Literal[
     "reuse", "common subexpressions", "rematerialization", "products", "repeats", "segments", "draws", "loops"
 ]
 EVERY: frozenset[str] = frozenset(get_args(Pass))
-# These make up for what XLA does on a CPU.
-FOR_CPUS = frozenset({"products", "segments", "draws", "loops"})
 
 
 def chosen(optimize: bool | Collection[Pass]) -> frozenset[str]:
@@ -27,8 +28,7 @@ def chosen(optimize: bool | Collection[Pass]) -> frozenset[str]:
         (8, 0, ['products', 'reuse'])
     """
     if isinstance(optimize, bool):
-        suitable = EVERY if jax.default_backend() == "cpu" else EVERY - FOR_CPUS
-        return suitable if optimize else frozenset()
+        return EVERY if optimize else frozenset()
     try:
         names = None if isinstance(optimize, str) else frozenset(optimize)
     except TypeError:

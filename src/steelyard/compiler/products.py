@@ -87,14 +87,21 @@ def _derivative(shared: int, axes: tuple[int, int], precision: Any, primals: Any
 
 
 def _rows_times(rows: Any, matrix: Any, precision: Any) -> Any:
-    """Return rows @ matrix, in a form whose gradient with respect to the matrix transposes the smaller array.
+    """Return rows @ matrix; on a CPU, in a form whose gradient with respect to the matrix transposes the smaller array.
 
     XLA would undo a transposition next to a product; a barrier keeps it.
     """
     inputs, outputs = matrix.shape
     if 2 * inputs > outputs:
-        return optimization_barrier(dot_general(matrix, rows, (((0,), (1,)), ((), ())), precision=precision)).T
-    # Appending zero rows batches the matrix under vmap: one gradient per element, then a sum.
-    nothing = jnp.broadcast_to(rows[:0, :1], (0, outputs))
-    first, second = optimization_barrier(rows.T), optimization_barrier(jnp.concatenate([matrix, nothing]))
-    return dot_general(first, second, (((0,), (0,)), ((), ())), precision=precision)
+        product = dot_general(matrix, rows, (((0,), (1,)), ((), ())), precision=precision)
+        return jax.lax.platform_dependent(product, cpu=optimization_barrier, default=lambda x: x).T
+
+    def plain(columns: Any, matrix: Any) -> Any:
+        return dot_general(columns, matrix, (((0,), (0,)), ((), ())), precision=precision)
+
+    def on_a_cpu(columns: Any, matrix: Any) -> Any:
+        # Appending zero rows batches the matrix under vmap: one gradient per element, then a sum.
+        nothing = jnp.broadcast_to(columns[:1, :0].T, (0, outputs))
+        return plain(optimization_barrier(columns), optimization_barrier(jnp.concatenate([matrix, nothing])))
+
+    return jax.lax.platform_dependent(rows.T, matrix, cpu=on_a_cpu, default=plain)

@@ -44,7 +44,7 @@ def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
         [Array(0., dtype=float32, weak_type=True)]
     """
     jaxpr = closed.jaxpr
-    if len(jaxpr.eqns) < MANY or jaxpr.effects or jax.default_backend() != "cpu":
+    if len(jaxpr.eqns) < MANY or jaxpr.effects:
         return jaxpr_as_fun(closed)
     segments = _cut(jaxpr)
 
@@ -69,7 +69,7 @@ def apart(function: Callable[..., Any]) -> Callable[..., Any]:
         with set_xla_metadata(inlineable="false"):
             return jax.jit(run)(*args)
 
-    return call
+    return lambda *args: jax.lax.platform_dependent(*args, cpu=call, default=function)
 
 
 def _cut(jaxpr: Jaxpr) -> list[Jaxpr]:

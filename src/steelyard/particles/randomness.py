@@ -104,7 +104,9 @@ def normal(key: Key, shape: tuple[int, ...]) -> Array:
     """Draw `jax.random.normal(key, shape)`; with the key of a particle, a few numbers are computed only once."""
     kind = jax.random.key_impl(key)
     if kind == _WITH_FIRST["normal"] and math.prod(shape) == 1 and jnp.result_type(float) == jnp.float32:
-        return jax.lax.bitcast_convert_type(jax.random.key_data(key)[3], jnp.float32).reshape(shape)
+        return jax.lax.bitcast_convert_type(
+            _first_that_is_known("normal", jax.random.key_data(key)), jnp.float32
+        ).reshape(shape)
     if kind != _PARTICLE or math.prod(shape) >= WIDE or jnp.result_type(float) != jnp.float32:
         return jax.random.normal(key, shape)
     words = jax.random.key_data(key)
@@ -202,12 +204,23 @@ def _first_normal(words: Array) -> Array:
 
 
 _FIRST: dict[Kind, Callable[[Array], Array]] = {"bits": _first_bits, "normal": _first_normal}
+# As many draws have the same equations, these are traced once.
+_DRAWN = {kind: jax.jit(first) for kind, first in _FIRST.items()}
 
 
 def _bits_that_are_known(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     if bit_width == 32 and math.prod(shape) == 1:
-        return key[3].reshape(shape)
+        return _first_that_is_known("bits", key).reshape(shape)
     return _random_bits(key[:3], bit_width, shape)
+
+
+def _first_that_is_known(kind: Kind, key: Array) -> Array:
+    """Return the first number of a key that has it as a fourth word.
+
+    That is for XLA on a CPU, which is slow where many numbers are drawn each by itself. Elsewhere it is drawn where it
+    is used, and what was computed before is never read.
+    """
+    return jax.lax.platform_dependent(key, cpu=lambda key: key[3], default=_DRAWN[kind])
 
 
 def _with_first(kind: Kind, tag: str, random_bits: Callable[..., Array]) -> Any:

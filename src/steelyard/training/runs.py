@@ -40,12 +40,18 @@ def runner(steps: Steps, equations: ClosedJaxpr, learner: Learner, key: PRNGKeyA
         key: the key of the run.
         capacity: the largest number of steps that is asked for at once.
     """
-    if jax.default_backend() == "cpu":
+    if _is_on_a_cpu(learner):
         if has_convolution(equations):
             return _in_single_calls(steps.trainer.step, key)
         if sum(x.size for x in jax.tree.leaves(learner.parameters)) >= MANY and is_finite(learner.parameters):
             return _in_place(steps.in_place, key, capacity)
     return _in_a_loop(steps.trainer.step, key, capacity)
+
+
+def _is_on_a_cpu(learner: Learner) -> bool:
+    """Tell whether what was learned is in the memory of a CPU: the steps run where it is."""
+    devices = {device for x in jax.tree.leaves(learner) if isinstance(x, jax.Array) for device in x.devices()}
+    return {device.platform for device in devices or jax.local_devices()} == {"cpu"}
 
 
 def has_convolution(equations: ClosedJaxpr) -> bool:
