@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from steelyard.algorithms.schedules import Adaptive, Schedule, left_open, tuned
+from steelyard.engines.positions import positions
 from steelyard.errors import ArgumentError
 from steelyard.language.combinators import propose, resample, scan
 from steelyard.language.kernels import mcmc
@@ -21,7 +22,6 @@ from steelyard.maps import dom, log_product
 from steelyard.particles.tempering import next_power
 from steelyard.particles.weights import normalize
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.positions import positions
 from steelyard.types import Count, is_traced
 
 

@@ -20,6 +20,7 @@ from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
+from steelyard.engines.pointwise import PointwiseState
 from steelyard.engines.single import Single
 from steelyard.engines.transitions import filter_of, with_transitions
 from steelyard.engines.universal import Universal
@@ -27,7 +28,6 @@ from steelyard.engines.vectorized import Vectorized
 from steelyard.errors import AddressError, ArgumentError, GrammarError
 from steelyard.language.addresses import versioned
 from steelyard.language.describe import describe
-from steelyard.language.pointwise import PointwiseState
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select

@@ -11,11 +11,11 @@ from jaxtyping import PRNGKeyArray
 from steelyard.arguments import check_key
 from steelyard.engines.evaluate import explained
 from steelyard.engines.gathering import as_objects
+from steelyard.engines.predictive import PredictiveState
 from steelyard.engines.universal import Universal
 from steelyard.engines.vectorized import Vectorized
 from steelyard.errors import AddressError, ArgumentError
 from steelyard.language.describe import describe
-from steelyard.language.predictive import PredictiveState
 from steelyard.language.programs import Programmable
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom

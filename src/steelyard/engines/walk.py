@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from steelyard.distributions.coordinates import Position
+from steelyard.engines.positions import placed
 from steelyard.language.programs import Mcmc
 from steelyard.maps import Map, dom, select
 from steelyard.semantics import markov_conditions as conditions
 from steelyard.semantics.engine import Moved, Trace
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.positions import placed
 from steelyard.types import is_traced
 
 # The evaluation of a program for one particle, at a trace.

@@ -10,7 +10,7 @@ from numpyro.primitives import Messenger
 
 from steelyard.compiler.draws import draw
 from steelyard.errors import ArgumentError
-from steelyard.language.rows import sample_row
+from steelyard.interop.numpyro_rows import sample_row
 from steelyard.language.state import State
 
 _SAMPLED = "sampled by steelyard as"
