@@ -17,7 +17,7 @@ from numpyro.infer import TraceGraph_ELBO
 import steelyard as sy
 from benchmarks.measure import Row, compare, gradient_step, in_a_loop
 from examples.vae import CLUSTERS, EMBEDDING, METHODS, Autoencoder, simulate
-from steelyard.particles.randomness import keys_of_rows
+from steelyard.compiler.randomness import keys_of_rows
 
 BATCH, PARTICLES, STEPS = 50, 10, 100
 OPTIMIZER = optax.adam(5e-3)

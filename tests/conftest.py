@@ -52,6 +52,8 @@ CHECKED = [
     "steelyard.language.predictive",
     "steelyard.language.state",
     "steelyard.particles",
+    "steelyard.algorithms.powers",
+    "steelyard.compiler.randomness",
     "steelyard.inspection.check",
     "steelyard.semantics.conditions",
     "steelyard.distributions.coordinates",

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import steelyard as sy
 from benchmarks.growth.measure import Growth, Job, growth
 from steelyard.compiler.draws import draw
-from steelyard.particles.randomness import particle_key, scattered
+from steelyard.compiler.randomness import particle_key, scattered
 
 PARTICLES, FEWER = 100_000, 10_000
 

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 from steelyard.compiler.draws import draw
-from steelyard.particles.randomness import particle_key, scattered
+from steelyard.compiler.randomness import particle_key, scattered
 
 WORDS = scattered(jax.random.key(3))
 

@@ -12,7 +12,7 @@ import pytest
 import steelyard as sy
 from steelyard.compiler import keys
 from steelyard.compiler.passes import EVERY
-from steelyard.particles.randomness import First, Kind, first_of, particle_key, scattered
+from steelyard.compiler.randomness import First, Kind, first_of, particle_key, scattered
 
 KEY, PARTICLES = jax.random.key(4), 5
 WORDS = scattered(KEY)

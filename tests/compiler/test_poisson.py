@@ -11,7 +11,7 @@ import scipy.stats
 
 from steelyard.compiler.draws import draw
 from steelyard.compiler.poisson import LARGE, SMALL, poisson
-from steelyard.particles.randomness import particle_key, scattered
+from steelyard.compiler.randomness import particle_key, scattered
 
 WORDS = scattered(jax.random.key(8))
 

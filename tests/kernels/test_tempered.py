@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.particles.tempering import conditional_ess, next_power
+from steelyard.algorithms.powers import conditional_ess, next_power
 
 HMC = partial(blackjax.hmc, num_integration_steps=5)
 X = jnp.array([1.0, -0.4, 0.7])

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 import steelyard as sy
-from steelyard.particles.randomness import particle_key, scattered
+from steelyard.compiler.randomness import particle_key, scattered
 from tests.running import KEY, run, universal
 
 X = 0.7

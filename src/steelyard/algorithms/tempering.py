@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from steelyard.algorithms.powers import next_power
 from steelyard.algorithms.schedules import Adaptive, Schedule, left_open, tuned
 from steelyard.engines.positions import positions
 from steelyard.errors import ArgumentError
@@ -19,7 +20,6 @@ from steelyard.language.kernels import mcmc
 from steelyard.language.programs import Adapt, Program, Programmable, program
 from steelyard.language.variants import temper
 from steelyard.maps import dom, log_product
-from steelyard.particles.tempering import next_power
 from steelyard.particles.weights import normalize
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.types import Count, is_traced

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 
 from steelyard.compiler.draws import draw, is_normal
+from steelyard.compiler.randomness import First, Kind, first_of, particle_key, scattered, threefry_key
 from steelyard.compiler.segments import apart
-from steelyard.particles.randomness import First, Kind, first_of, particle_key, scattered, threefry_key
 from steelyard.types import Distribution, Key
 
 # So many draws of single numbers are computed each where it is used, as fast as can be.

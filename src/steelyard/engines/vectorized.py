@@ -12,6 +12,7 @@ from steelyard.compiler import search
 from steelyard.compiler.equations import without_gradients
 from steelyard.compiler.keys import Drawn, FirstWords, KeyCounter, LevelDraws, Sites
 from steelyard.compiler.passes import Pass, chosen
+from steelyard.compiler.randomness import computed_once, threefry_key
 from steelyard.compiler.reuse import EquationCache, Reuse
 from steelyard.compiler.rolled import rolled
 from steelyard.distributions.bijections import pushed
@@ -22,7 +23,6 @@ from steelyard.engines.walk import Transition, walk
 from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, State, run
 from steelyard.maps import Map
-from steelyard.particles.randomness import computed_once, threefry_key
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise

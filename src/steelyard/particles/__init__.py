@@ -1,1 +1,1 @@
-"""Arrays only: weights, resampling, randomness, and maps from addresses to arrays."""
+"""Arrays only: log weights, and which particle takes which ancestor."""

@@ -16,7 +16,6 @@ from steelyard.errors import ArgumentError
 from steelyard.maps import Map, take
 from steelyard.output import Encodable, drawn, hypertext, rendered
 from steelyard.particles import resampling, weights
-from steelyard.particles.randomness import particle_key, scattered
 from steelyard.semantics.ancestry import Kept, trajectories
 from steelyard.semantics.expectation import expectation
 from steelyard.semantics.exports import Exported
@@ -193,7 +192,7 @@ class Evaluation(Exported, Filtered, Uncertain):
             raise ArgumentError("Evaluation.resample takes one population; use jax.vmap over a batch of them.")
         key = check_key(key, "Evaluation.resample")
         size = check_count(self.particles if particles is None else particles, "Evaluation.resample")
-        noise = resampling.draw_noise(particle_key(scattered(key), 0), method, size)
+        noise = resampling.draw_noise(key, method, size)
         if isinstance(self.log_weight, np.ndarray):
             noise = noise.to_uniforms()
         indices = resampling.ancestors(self.log_weight, method, noise, size)

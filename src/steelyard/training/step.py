@@ -14,10 +14,10 @@ import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from steelyard.arguments import check_count, check_objective
+from steelyard.compiler.randomness import keys_of_rows
 from steelyard.engines.evaluate import evaluate
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
-from steelyard.particles.randomness import keys_of_rows
 from steelyard.semantics.levels import Objective
 from steelyard.training.history import History
 from steelyard.training.parameters import partition

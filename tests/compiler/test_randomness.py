@@ -13,7 +13,7 @@ import scipy.stats
 from jax.extend.random import threefry_2x32
 
 import steelyard as sy
-from steelyard.particles.randomness import First, Kind, first_of, keys_of_rows, particle_key, scattered
+from steelyard.compiler.randomness import First, Kind, first_of, keys_of_rows, particle_key, scattered
 
 KEY = jax.random.key(2021)
 MANY = 100_000

@@ -1,4 +1,4 @@
-"""How far a likelihood can be raised before the particles degenerate."""
+"""The next power of a likelihood: how far it can be raised before the particles degenerate."""
 
 from typing import Any
 
