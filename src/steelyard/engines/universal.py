@@ -9,15 +9,16 @@ import numpy as np
 from steelyard.compiler.keys import KeyCounter
 from steelyard.engines.compiled import CompiledSites, density
 from steelyard.engines.degenerate import Looker
-from steelyard.engines.gathering import moved_together, pushed_one_by_one, together
+from steelyard.engines.gathering import moved_together, together
+from steelyard.engines.one_by_one import OneByOne
 from steelyard.engines.single import at_particle, is_accepted
 from steelyard.engines.voice import Voice
-from steelyard.engines.walk import Transition, walk
-from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
+from steelyard.engines.walk import Transition
+from steelyard.language.programs import Primitive, Program
 from steelyard.language.state import Run, State, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import Noise, draw_noise
-from steelyard.semantics import adaptive, judgement, scans
+from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -25,10 +26,8 @@ from steelyard.semantics.versions import KernelDomains
 from steelyard.types import Function, Key
 
 
-class Universal:
+class Universal(OneByOne):
     """One particle after the other, in plain Python on concrete values: programs may branch, loop and recurse."""
-
-    sees_all_addresses = False
 
     def __init__(
         self,
@@ -69,18 +68,6 @@ class Universal:
         ]
         return together(results)
 
-    def known(self, f: Program, c0: Values, e1: Evaluation) -> None:
-        return None
-
-    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
-        return scans.unrolled(self, q, e0, c0)
-
-    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
-        return adaptive.written_out(self, q, e0, c0)
-
-    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
-        return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
-
     def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
         """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
         level = self._keys.next()
@@ -90,9 +77,6 @@ class Universal:
                 for l in range(self._particles)
             ]
         )
-
-    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
-        return pushed_one_by_one(bijection, tau, self._particles, back=back)
 
     def accepts(self, log_alpha: Any) -> Any:
         level = self._keys.next()

@@ -11,16 +11,17 @@ import jax
 import numpy as np
 
 from steelyard.arguments import check_count
-from steelyard.engines.gathering import moved_together, pushed_one_by_one, together
+from steelyard.engines.gathering import moved_together, together
+from steelyard.engines.one_by_one import OneByOne
 from steelyard.engines.single import at_particle
-from steelyard.engines.walk import Transition, walk
+from steelyard.engines.walk import Transition
 from steelyard.errors import ArgumentError
-from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Programmable, Scan, program
+from steelyard.language.programs import Primitive, Program, Programmable, program
 from steelyard.language.state import Run, run
 from steelyard.maps import Map
 from steelyard.particles.resampling import Noise
 from steelyard.particles.weights import normalize
-from steelyard.semantics import adaptive, judgement, scans
+from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
@@ -79,7 +80,7 @@ def enumerate(  # noqa: A001
     yield from found
 
 
-class Enumerating:
+class Enumerating(OneByOne):
     """The universal engine with every random choice made in every way.
 
     A random computation calls `choose`. To go through all its outcomes it is run again and again, each time along
@@ -87,8 +88,6 @@ class Enumerating:
     once for each combination of the outcomes of its premises. The outcomes of the same part at the same values are
     found once: a program is a function of its arguments and its trace.
     """
-
-    sees_all_addresses = False
 
     def __init__(self, particles: int) -> None:
         self._particles = particles
@@ -149,18 +148,6 @@ class Enumerating:
 
         return together([self.choose(partial(one, l)) for l in range(self._particles)])
 
-    def known(self, f: Program, c0: Values, e1: Evaluation) -> None:
-        return None
-
-    def loop(self, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
-        return scans.unrolled(self, q, e0, c0)
-
-    def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
-        return adaptive.written_out(self, q, e0, c0)
-
-    def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
-        return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
-
     def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
         """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
 
@@ -168,9 +155,6 @@ class Enumerating:
             return transition(at_particle(p, c0, index), lambda number: Dice(self.choose), tau.of_particle(index))
 
         return moved_together([self.choose(lambda l=l: self.outcomes(lambda: one(l))) for l in range(self._particles)])
-
-    def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
-        return pushed_one_by_one(bijection, tau, self._particles, back=back)
 
     def accepts(self, log_alpha: Any) -> Any:
         return np.array([self.choose(lambda x=x: either_way(x)) for x in log_alpha])
