@@ -48,9 +48,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 CHECKED = [
     "steelyard.language.combinators",
     "steelyard.language.kernels",
-    "steelyard.language.pointwise",
-    "steelyard.language.predictive",
     "steelyard.language.state",
+    "steelyard.arrays",
     "steelyard.particles",
     "steelyard.algorithms.powers",
     "steelyard.compiler.randomness",
@@ -69,7 +68,6 @@ CHECKED = [
     "steelyard.engines.evaluate",
     "steelyard.engines.pointwise",
     "steelyard.engines.predictive",
-    "steelyard.interop.numpyro_rows",
     "steelyard.semantics.values",
     "steelyard.semantics.versions",
     "steelyard.testing.checks",

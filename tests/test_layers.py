@@ -16,7 +16,7 @@ import steelyard as sy
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
     {"errors", "output", "types"},
-    {"arguments", "maps"},
+    {"arguments", "arrays", "maps"},
     {"distributions"},
     {"language", "particles"},
     {"semantics"},

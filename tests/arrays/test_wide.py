@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.particles import wide
-from steelyard.particles.wide import Wide
+from steelyard.arrays import wide
+from steelyard.arrays.wide import Wide
 
 EDGES = [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1]
 RANDOM = random.Random(0)

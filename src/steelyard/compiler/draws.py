@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
+from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.compiler.categories import category_at
 from steelyard.compiler.poisson import poisson
 from steelyard.compiler.randomness import normal
 from steelyard.distributions.distribution import has_method, sample, settled
-from steelyard.particles.manual_axes import varying_like_results
 from steelyard.types import Distribution, Key
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from steelyard.particles.manual_axes import varying_like_results
+from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.types import Key
 
 # Below, the number of events is searched from zero. The constants of the rejection hold from here on.

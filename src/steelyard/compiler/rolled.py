@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.compiler.common_subexpressions import eliminate_common_subexpressions
 from steelyard.compiler.equations import rewritten
 from steelyard.compiler.products import with_fast_gradients
@@ -13,7 +14,6 @@ from steelyard.compiler.rematerialization import rematerialized
 from steelyard.compiler.repeats import Repeats
 from steelyard.language.programs import Scan
 from steelyard.maps import take
-from steelyard.particles.manual_axes import varying_like_results
 from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.compiler.equations import without_gradients
 from steelyard.language.programs import Adapt, Scan
 from steelyard.maps import take
-from steelyard.particles.manual_axes import varying_like_results
 from steelyard.semantics import scans
 from steelyard.semantics.adaptive import finished
 from steelyard.semantics.evaluation import Evaluation

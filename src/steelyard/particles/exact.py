@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from steelyard.arrays.wide import Wide, add, high_product, less, prefix_sums, ratio
 from steelyard.maps import take
 from steelyard.particles.weights import scaled, total
-from steelyard.particles.wide import Wide, add, high_product, less, prefix_sums, ratio
 
 # Up to here a table of all comparisons, which is one operation, is faster than a loop.
 FEW = 128

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.arguments import MOST
+from steelyard.arrays.wide import Wide, high_product
 from steelyard.errors import ArgumentError
 from steelyard.particles import exact
 from steelyard.particles.weights import normalize
-from steelyard.particles.wide import Wide, high_product
 from steelyard.types import Key
 
 

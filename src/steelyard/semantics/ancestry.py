@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.maps import take
-from steelyard.particles.manual_axes import varying_like_results
 
 
 @jax.tree_util.register_dataclass
