@@ -1,1 +1,1 @@
-"""What programs mean: the rules of evaluation, and the engines that run them."""
+"""What programs mean: the rules of evaluation, their side conditions, and what they ask of an engine."""
