@@ -12,6 +12,7 @@ import pytest
 import steelyard as sy
 from steelyard.compiler import keys
 from steelyard.compiler.passes import EVERY
+from steelyard.compiler.previews import Previews
 from steelyard.compiler.randomness import First, Kind, first_of, particle_key, scattered
 
 KEY, PARTICLES = jax.random.key(4), 5
@@ -99,6 +100,47 @@ def test_in_a_loop(none_is_few: None) -> None:
     # Outside of `jit` the loop is compiled, and the rest is not.
     for together in (jax.jit(lambda: run(EVERY))(), run(EVERY)):
         assert_same(together, jax.jit(lambda: run(EVERY - {"draws"}))(), 1e-5)
+
+
+def filtered(calls: list[int]) -> Any:
+    """A filter whose step draws some numbers, one of them a normal one."""
+
+    def step(q: Any, y: Any) -> Any:
+        def transition(s: sy.State, z: Any) -> Any:
+            calls.append(1)
+            z = s.sample("z", dist.Normal(0.9 * z, 1.0))
+            s.sample("u", dist.Uniform(0.0, 1.0))
+            s.observe("x", dist.Normal(z, 0.7), y)
+            return z
+
+        return sy.move(transition, q)
+
+    def start(s: sy.State) -> Any:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.sample("u", dist.Uniform(0.0, 1.0))
+        s.factor("x", 0.0)
+        return z
+
+    return sy.scan(step, start, jnp.arange(3.0), keep=["z", "u"])
+
+
+def test_a_step_runs_once_for_its_preview_and_once_for_its_draws(
+    none_is_few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lowered() -> Any:
+        calls: list[int] = []
+        run = jax.jit(lambda key: sy.evaluate(filtered(calls), key, particles=PARTICLES, optimize=["draws"]).trace)
+        return run.lower(KEY), len(calls)
+
+    seen, calls = lowered()
+    assert calls == 2 and is_together(seen)
+
+    # What is expected may be wrong. Then the program runs once more.
+    swapped = keys.Drawn((("bits", (1,)), ("normal", (2,))))
+    monkeypatch.setattr(Previews, "expected_draws", lambda self, number: swapped)
+    other, calls = lowered()
+    assert calls > 2
+    assert_same(seen.compile()(KEY), other.compile()(KEY))
 
 
 def test_double_precision_is_drawn_one_by_one(none_is_few: None) -> None:

@@ -21,15 +21,16 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     """Evaluate an adaptive scan with `lax.while_loop`. No gradient flows through it."""
     loop = Scan(q.step, q.q, jax.tree.map(lambda x: jnp.asarray(x)[None], q.example), q.most)
     carried, arguments = scans.begin(engine, loop, e0, c0)
-    index = jnp.arange(e0.particles)
+    index, place = jnp.arange(e0.particles), engine.previews.place()
 
     def step(e: Evaluation, arguments: Values, state: Any) -> Any:
         state, x = q.choose(engine, state, e, arguments)
-        done, _ = scans.advance(engine, loop, x, e, arguments)
+        with engine.previews.inside(place):
+            done, _ = scans.advance(engine, loop, x, e, arguments)
         return q.learn(state, done.levels), x, done
 
     # Traced once to see what a step leaves, and how many keys it uses.
-    with engine.counting(0) as used, engine.previewing():
+    with engine.counting(0) as used, engine.previews.previewing():
         state, x, after = jax.eval_shape(step, carried, arguments, q.state)
     carried = scans.prepared(engine, loop, carried, after.evaluation)
     structure = jax.tree.structure(carried)

@@ -1,7 +1,7 @@
 """The engine that runs all particles at once, under `vmap`."""
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from steelyard.compiler import search
 from steelyard.compiler.equations import without_gradients
 from steelyard.compiler.keys import Drawn, FirstWords, KeyCounter, LevelDraws, Sites
 from steelyard.compiler.passes import Pass, chosen
+from steelyard.compiler.previews import Previews
 from steelyard.compiler.randomness import computed_once, threefry_key
 from steelyard.compiler.reuse import EquationCache, Reuse
 from steelyard.compiler.rolled import rolled
@@ -60,7 +61,7 @@ class Vectorized:
         self.log_one = jnp.zeros(particles)
         self.objective = objective
         self.kernels = KernelDomains()
-        self.previews = False
+        self.previews = Previews()
 
     def known(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
         return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
@@ -82,10 +83,18 @@ class Vectorized:
             value, *others = run(f, args, draw, given, concrete=False, state=self._state)
             return value, (draw.drawn() if isinstance(draw, Sites) else Drawn(), *others)
 
-        value, (drawn, *others) = run_for_each(one, c0, particles, tau0, {}, chunk=self._chunk)
-        if isinstance(draws, LevelDraws) and "draws" in self.passes and drawn.many and is_staged():
-            first = draws.first(drawn, particles)
-            value, (_, *others) = run_for_each(one, c0, particles, tau0, first, chunk=self._chunk)
+        def every(together: Drawn) -> tuple[Any, tuple[Drawn, Any]]:
+            first = draws.first(together, particles) if isinstance(draws, LevelDraws) else {}
+            return run_for_each(one, c0, particles, tau0, first, chunk=self._chunk)
+
+        # What a program draws is seen only when it runs.
+        place = self._keys.mark()
+        expected = self.previews.expected_draws(place)
+        value, (drawn, *others) = every(expected)
+        together = drawn if "draws" in self.passes and drawn.many and is_staged() else Drawn()
+        if together != expected and not self.previews.active:
+            value, (_, *others) = every(together)
+        self.previews.expect_draws(place, together)
         return Run(value, *others)
 
     def _rest(self, known: Reuse, c0: Values, tau0: Map[Any]) -> Run:
@@ -121,15 +130,6 @@ class Vectorized:
     def counting(self, start: Any) -> AbstractContextManager[Callable[[], int]]:
         """Count levels from another number."""
         return self._keys.counting(start)
-
-    @contextmanager
-    def previewing(self) -> Iterator[None]:
-        """Evaluate programs to see the form of their results, but not the numbers."""
-        before, self.previews = self.previews, True
-        try:
-            yield
-        finally:
-            self.previews = before
 
     def search(self, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
         return search.compiled(self, q, e0, c0)
