@@ -164,3 +164,11 @@ def test_many_particles_are_counted_as_few_are_searched(particles: int, size: in
 def test_many_weights_that_are_all_zero_give_ancestors_in_range() -> None:
     found = np.asarray(ancestors(jnp.full(1000, -jnp.inf), "systematic", Noise.from_uniforms([0.3], 1), 1000))
     assert ((found >= 0) & (found < 1000)).all()
+
+
+def test_a_resampling_is_few_equations_however_often_it_is_written() -> None:
+    def resampled(log_weights: Any, key: Any) -> Any:
+        return ancestors(log_weights, "systematic", draw_noise(key, "systematic", 20), 20)
+
+    # Exact integers take some hundred equations, which are traced once for all resamplings of this size.
+    assert len(jax.make_jaxpr(resampled)(jnp.zeros(20), jax.random.key(0)).jaxpr.eqns) < 30

@@ -106,7 +106,7 @@ def draw_noise(key: Key, method: str, size: int) -> Noise:
     """Draw the noise that a method needs for `size` particles, in JAX."""
     count = RESAMPLERS[method].uniforms(size)
     words = jax.random.bits(key, (2 * count + 2,), jnp.uint32)
-    rotation = high_product(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
+    rotation = jax.jit(high_product)(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
     return Noise(Wide(words[2 : count + 2], words[count + 2 :]), rotation)
 
 
@@ -129,7 +129,8 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
         with np.errstate(invalid="ignore"):
             indices = resampler.ancestors(normalize(log_weights), noise.uniforms, size)
         return np.roll(indices, -noise.rotation) if resampler.ordered else indices
-    indices = resampler.exact(log_weights, noise.uniforms, size).astype(int)
+    # One equation, which is traced once for all resamplings of as many particles.
+    indices = jax.jit(resampler.exact, static_argnums=2)(log_weights, noise.uniforms, size).astype(int)
     if not resampler.ordered:
         return indices
     # Not jnp.roll: it asks whether the shift is known, and if not, JAX looks through all that was traced before.
