@@ -11,7 +11,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from steelyard.compiler.draws import draw
+from steelyard.compiler.draws import draw, is_normal
 from steelyard.compiler.randomness import particle_key, scattered
 
 WORDS = scattered(jax.random.key(3))
@@ -39,6 +39,14 @@ def test_normals_are_those_of_numpyro(shape: tuple[int, ...], x64: bool) -> None
         for argument in (0, 1):
             slopes = (jax.jacobian(sample, argument)(location, scale) for sample in (ours, theirs))
             np.testing.assert_array_equal(*slopes)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (16,)])
+def test_half_normals_are_those_of_numpyro_and_made_of_normals(shape: tuple[int, ...]) -> None:
+    distribution = dist.HalfNormal(jnp.linspace(0.3, 2.0, int(np.prod(shape))).reshape(shape))
+    key = particle_key(WORDS, 4)
+    np.testing.assert_array_equal(draw(distribution, key), distribution.sample(key))
+    assert is_normal(distribution) and is_normal(distribution.to_event(len(shape)))
 
 
 def test_normals_of_many_particles_are_normal() -> None:
@@ -144,6 +152,22 @@ def test_categories_come_as_often_as_their_probabilities(by: str) -> None:
     assert counts[1] == 0
     possible = probabilities > 0
     assert scipy.stats.chisquare(counts[possible], 40_000 * probabilities[possible]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("categories", [3, 100])
+def test_categories_that_are_expanded_are_drawn_without_a_table(categories: int) -> None:
+    weights = np.arange(1.0, categories + 1) ** 2
+    rows = jnp.asarray(np.stack([weights, weights[::-1]])[:, None] / weights.sum())
+    expanded = dist.Categorical(rows).expand([4, 2, 5]).to_event(1)
+    drawn = np.asarray(draws(expanded, 500))
+    assert drawn.shape == (500, 4, 2, 5)
+    for row in range(2):
+        expected = rows[row, 0] @ np.arange(categories), np.sqrt(rows[row, 0] @ np.arange(categories) ** 2)
+        assert abs(drawn[:, :, row].mean() - expected[0]) < 5 * expected[1] / 100
+    # All of them are drawn on their own.
+    assert len(np.unique(drawn.reshape(500, -1), axis=1).T) == 40
+    equations = str(jax.make_jaxpr(lambda: draw(dist.Categorical(rows[0, 0]).expand([1000]), particle_key(WORDS, 0)))())
+    assert categories <= 32 or f"1000,{categories}]" not in equations
 
 
 @pytest.mark.parametrize("by", ["probs", "logits"])

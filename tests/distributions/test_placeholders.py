@@ -22,6 +22,13 @@ LOOPS = [
     dist.Dirichlet(jnp.array([0.5, 1e-3, 40.0])),
     dist.Poisson(jnp.array([0.1, 1e5])),
     dist.NegativeBinomial2(6.0, 2.5),
+    dist.InverseGamma(3.0, 2.0),
+    dist.InverseGamma(jnp.ones(3), 2.0).to_event(1),
+    dist.TransformedDistribution(dist.Beta(2.0, 3.0), dist.transforms.AffineTransform(-1.0, 2.0)),
+    dist.BetaBinomial(2.0, 3.0, 7),
+    dist.StudentT(3.0, 1e30, jnp.ones(2)),
+    dist.StudentT(3.0, 1.0, 2.0).expand([2]).to_event(1),
+    dist.MultivariateStudentT(3.0, jnp.arange(2.0), jnp.eye(2)),
     dist.Gamma(jnp.ones((2, 3)), 2.0).to_event(1),
     dist.Gamma(2.0, 3.0).expand([3]).to_event(1),
     dist.Gamma(jnp.ones(3), 2.0).mask(jnp.array([True, False, True])),
@@ -40,7 +47,11 @@ def test_densities_have_finite_gradients_there() -> None:
     def density(kind: Any, a: Any, b: Any) -> Any:
         return log_prob(kind(a, b), placeholder(kind(a, b)))
 
-    for kind, cases in ((dist.Gamma, EXTREME), (dist.Beta, EXTREME[:3]), (dist.NegativeBinomial2, EXTREME[:3])):
+    def scaled(df: Any, scale: Any) -> Any:
+        return dist.StudentT(df, 1e20 * scale, scale)
+
+    kinds = (dist.Gamma, EXTREME), (dist.Beta, EXTREME[:3]), (dist.NegativeBinomial2, EXTREME[:3])
+    for kind, cases in (*kinds, (dist.InverseGamma, EXTREME[:3]), (scaled, EXTREME[:3])):
         for parameters in cases:
             assert np.isfinite(jax.grad(lambda p, kind=kind: density(kind, *p))(parameters)).all()
 

@@ -37,11 +37,15 @@ def is_normal(distribution: Any) -> bool:
     while has_method(distribution, "sample", dist.Independent):
         distribution = distribution.base_dist
     sampler = sampler_of(distribution)
-    return is_normal(distribution.base_dist) if sampler is _transformed else sampler is _normal
+    return is_normal(distribution.base_dist) if sampler is _transformed else sampler in (_normal, _half_normal)
 
 
 def _normal(distribution: Any, key: Key) -> Any:
     return distribution.loc + distribution.scale * normal(key, distribution.batch_shape)
+
+
+def _half_normal(distribution: Any, key: Key) -> Any:
+    return settled(distribution, jnp.abs(distribution.scale * normal(key, distribution.batch_shape)))
 
 
 def _gamma(distribution: Any, key: Key) -> Any:
@@ -99,6 +103,17 @@ def _categorical(distribution: Any, key: Key) -> Any:
     return category_at(jax.lax.stop_gradient(distribution.probs), uniform)
 
 
+def _expanded(distribution: Any, key: Key) -> Any:
+    """Draw categories that many have the same probabilities of, which are not copied for each of them."""
+    base = distribution.base_dist
+    if sampler_of(base) is not _categorical:
+        return sample(distribution, key)
+    shape = distribution.batch_shape
+    probabilities = jax.lax.stop_gradient(base.probs)
+    more = range(len(shape) - len(base.batch_shape))
+    return category_at(jnp.expand_dims(probabilities, tuple(more)), jax.random.uniform(key, shape))
+
+
 def _standard_gamma(key: Key, concentration: Any) -> Any:
     """Draw from Gamma(concentration, 1) by rejection (Marsaglia and Tsang, 2000), for all numbers at once.
 
@@ -147,7 +162,9 @@ def _(primals: Any, tangents: Any) -> Any:
 
 SAMPLERS: tuple[tuple[tuple[type, ...], Callable[[Any, Key], Any]], ...] = (
     ((dist.CategoricalProbs, dist.CategoricalLogits), _categorical),
+    ((dist.ExpandedDistribution,), _expanded),
     ((dist.Normal,), _normal),
+    ((dist.HalfNormal,), _half_normal),
     ((dist.Gamma,), _gamma),
     ((dist.Poisson,), _poisson),
     ((dist.GammaPoisson,), _gamma_poisson),
