@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from rich.console import Group
 
-from benchmarks.growth import draws, masks, objectives, resampling, tracing, training
+from benchmarks.growth import draws, limits, masks, objectives, resampling, sites, tracing, training
 from benchmarks.growth.measure import Growth, table
 
 ROWS: tuple[Callable[[], Growth], ...] = (
+    *sites.ROWS,
     *draws.ROWS,
     *objectives.ROWS,
     *resampling.ROWS,
@@ -21,4 +22,4 @@ ROWS: tuple[Callable[[], Growth], ...] = (
 
 def run() -> Group:
     """Measure and count every row."""
-    return Group(table([row() for row in ROWS]), tracing.table(tracing.run()))
+    return Group(table([row() for row in ROWS]), tracing.table(tracing.run()), limits.table())
