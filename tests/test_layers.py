@@ -19,6 +19,7 @@ LAYERS = [
     {"arguments", "arrays", "maps"},
     {"distributions"},
     {"language", "particles"},
+    {"estimates"},
     {"semantics"},
     {"compiler"},
     {"engines"},

@@ -13,9 +13,9 @@ from steelyard.compiler.previews import Place, Preview, Stale, form
 from steelyard.compiler.products import with_fast_gradients
 from steelyard.compiler.rematerialization import rematerialized
 from steelyard.compiler.repeats import Repeats
+from steelyard.estimates.ancestry import Kept
 from steelyard.language.programs import Scan
 from steelyard.maps import take
-from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.provenance import Source, from_source, source_of

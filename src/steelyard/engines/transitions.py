@@ -10,12 +10,12 @@ import jax.numpy as jnp
 from steelyard.compiler.equations import Slices, reach
 from steelyard.engines.single import Single
 from steelyard.errors import AddressError, ArgumentError, GrammarError
+from steelyard.estimates.smoothing import Equations, Transitions
 from steelyard.language.describe import describe
 from steelyard.language.programs import Carried, Compose, Detach, Move, Program, Resample, Scan
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.smoothing import Equations, Transitions
 from steelyard.semantics.values import Values
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from steelyard.errors import ArgumentError
+from steelyard.estimates.exports import as_arviz
 from steelyard.interop.particles import arrays, check_population
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.exports import as_arviz
 from steelyard.semantics.record import LevelSummary
 from steelyard.types import Count, Key
 

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from steelyard.errors import ArgumentError
+from steelyard.estimates.exports import as_dataframe
 from steelyard.interop.particles import arrays, check_population
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.exports import as_dataframe
 
 
 @as_dataframe.register

@@ -13,16 +13,16 @@ from jaxtyping import Array, Float
 
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError
+from steelyard.estimates.ancestry import Kept, trajectories
+from steelyard.estimates.expectation import expectation
+from steelyard.estimates.exports import Exported
+from steelyard.estimates.filtered import Filtered
+from steelyard.estimates.uncertainty import Uncertain
 from steelyard.maps import Map, take
 from steelyard.output import Encodable, drawn, hypertext, rendered
 from steelyard.particles import resampling, weights
-from steelyard.semantics.ancestry import Kept, trajectories
-from steelyard.semantics.expectation import expectation
-from steelyard.semantics.exports import Exported
 from steelyard.semantics.facts import Facts, total_score
-from steelyard.semantics.filtered import Filtered
 from steelyard.semantics.record import LevelSummary, Record
-from steelyard.semantics.uncertainty import Uncertain
 from steelyard.semantics.values import Values, dense
 from steelyard.types import Ancestors, Count, Key, LogWeights, Method
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import jax
 
+from steelyard.estimates.ancestry import Kept
+from steelyard.estimates.smoothing import Transitions
 from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
-from steelyard.semantics.ancestry import Kept
-from steelyard.semantics.smoothing import Transitions
 from steelyard.types import Ancestors, LogWeights, Scalar
 
 

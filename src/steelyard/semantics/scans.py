@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.errors import GrammarError, LoopStructureError
+from steelyard.estimates.ancestry import Kept
 from steelyard.language.addresses import Previous
 from steelyard.language.describe import describe
 from steelyard.language.programs import Carried, Detach, Program, Scan, program, subprograms
 from steelyard.language.rewrite import target
 from steelyard.maps import Domain, Map, dom, take
 from steelyard.semantics import conditions
-from steelyard.semantics.ancestry import Kept
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import detached_log_density

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
+from steelyard.estimates.ancestry import Kept
+from steelyard.estimates.categorical import choose
 from steelyard.maps import take
-from steelyard.particles.categorical import choose
 from steelyard.particles.resampling import ancestors, draw_noise
-from steelyard.semantics.ancestry import Kept
 from steelyard.types import Key
 
 # So many densities are computed at a time: draws beyond that wait, so that memory does not grow with their number.

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.particles.quantiles import quantiles
+from steelyard.estimates.quantiles import quantiles
 
 P = np.array([0.0, 0.3, 1.0])
 INF, NAN = np.inf, np.nan

@@ -31,7 +31,7 @@ def relative_variance(log_weights: Any, eves: Any, resamplings: Any) -> Any:
 
     Example:
         >>> import numpy as np
-        >>> from steelyard.particles.genealogy import relative_variance
+        >>> from steelyard.estimates.genealogy import relative_variance
         >>> round(float(relative_variance(np.log([0.2, 0.3, 0.5]), np.array([0, 0, 2]), 1)), 6)
         -0.125
     """

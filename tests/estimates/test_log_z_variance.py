@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
-from steelyard.particles.genealogy import relative_variance
+from steelyard.estimates.genealogy import relative_variance
 
 KEY = jax.random.key(4)
 MOVES = np.array([[0.7, 0.3], [0.2, 0.8]])

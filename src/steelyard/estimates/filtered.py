@@ -9,12 +9,12 @@ import numpy as np
 
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError, WeightError
+from steelyard.estimates.ancestry import Kept
+from steelyard.estimates.expectation import expectation
+from steelyard.estimates.quantiles import quantiles
+from steelyard.estimates.smoothing import backward
 from steelyard.maps import Map, select
 from steelyard.particles import weights
-from steelyard.particles.quantiles import quantiles
-from steelyard.semantics.ancestry import Kept
-from steelyard.semantics.expectation import expectation
-from steelyard.semantics.smoothing import backward
 from steelyard.types import Count, Key, is_traced
 
 KEEP = "scan(step, q, xs, keep=['z'])"

@@ -28,7 +28,7 @@ def choose(log_weights: Any, uniforms: Any) -> Choice:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from steelyard.particles.categorical import choose
+        >>> from steelyard.estimates.categorical import choose
         >>> log_weights = jnp.log(jnp.array([0.2, 0.0, 0.5, 0.3]))
         >>> [int(choose(log_weights, jnp.array(u)).index) for u in ([0.1, 0.9], [0.9, 0.1])]
         [0, 2]

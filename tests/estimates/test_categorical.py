@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.particles.categorical import choose
+from steelyard.estimates.categorical import choose
 
 GRID = (np.arange(300) + 0.5) / 300
 POINTS = jnp.asarray(np.stack(np.meshgrid(GRID, GRID), axis=-1).reshape(-1, 2), jnp.float32)

@@ -20,7 +20,7 @@ def quantiles(values: Any, log_weights: Any, probabilities: Any) -> Any:
 
     Example:
         >>> import numpy as np
-        >>> from steelyard.particles.quantiles import quantiles
+        >>> from steelyard.estimates.quantiles import quantiles
         >>> quantiles(np.array([3.0, 1.0, 2.0]), np.log([0.5, 0.2, 0.3]), np.array([0.1, 0.4, 0.5, 0.9]))
         array([1., 2., 2., 3.])
     """

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from steelyard.particles.genealogy import relative_variances
-from steelyard.semantics.record import LevelSummary
+from steelyard.estimates.genealogy import relative_variances
 
 
 class Uncertain:
@@ -49,7 +48,7 @@ class Uncertain:
         return xp.where(xp.asarray(self.record.redrawn) | (others > 0), np.nan, found)
 
 
-def _resamplings(e: Any, counts: Callable[[LevelSummary], bool]) -> Any:
+def _resamplings(e: Any, counts: Callable[[Any], bool]) -> Any:
     """Return how often particles were resampled, at levels that count."""
     xp, batch = e.log_weight.__array_namespace__(), e.log_weight.ndim - 1
     each = (xp.asarray(level.resampled) for level in e.levels if counts(level))
