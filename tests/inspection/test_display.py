@@ -59,20 +59,13 @@ def test_of_a_batch_it_shows_the_mean_and_of_its_scans_the_worst() -> None:
 
 
 def test_an_adaptive_schedule_shows_the_steps_that_there_were() -> None:
-    class Found:
-        count, done, most = np.array(2), np.array(True), 4
-
-        def says(self) -> str:
-            return "adaptive"
-
-    out = evaluation([4.0, 3.0, np.nan, np.nan], log_z_increment=[1.0, 2.0, np.nan, np.nan])
-    (row,) = rows(replace(out, record=replace(out.record, found=Found())))
+    out = evaluation([4.0, 3.0, np.nan, np.nan], log_z_increment=[1.0, 2.0, np.nan, np.nan], used=np.arange(4) < 2)
+    (row,) = rows(out)
     assert (row.label, row.numbers["log Z increment"], row.numbers["ESS"]) == ("resample x 2", 3.0, 3.0)
 
-    batch = evaluation([[4.0, 3.0, 0.0, 0.0], [4.0, 2.0, 3.0, 0.0]])
-    Found.count, Found.done = np.array([2, 3]), np.array([True, True])
-    batch = replace(batch, log_weight=jnp.zeros((2, 4)), record=replace(batch.record, found=Found()))
-    (row,) = rows(batch)
+    used = np.arange(4) < np.array([[2], [3]])
+    batch = evaluation([[4.0, 3.0, 0.0, 0.0], [4.0, 2.0, 3.0, 0.0]], used=used)
+    (row,) = rows(replace(batch, log_weight=jnp.zeros((2, 4))))
     assert (row.label, row.numbers["ESS"], row.numbers["log Z increment"]) == ("resample x 3", 2.0, 0.625)
     assert row.steps is not None
     np.testing.assert_array_equal(row.steps.ess, [4.0, 2.0, 3.0])

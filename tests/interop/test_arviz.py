@@ -1,9 +1,12 @@
 """Particles for ArviZ and pandas: the same numbers, in their form."""
 
 import builtins
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import arviz as az
+import blackjax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +16,8 @@ import pytest
 import xarray as xr
 
 import steelyard as sy
+from steelyard.engines.degenerate import where_it_began
+from steelyard.inspection.levels import rows
 from steelyard.interop.arviz_groups import groups, joined
 
 KEY = jax.random.key(3)
@@ -186,3 +191,28 @@ def test_who_lacks_a_library_is_told_how_to_get_it(out: sy.Evaluation, monkeypat
     for export in (out.to_arviz, out.to_dataframe):
         with pytest.raises(sy.ArgumentError, match=r"pip install 'steelyard\[arviz\]'"):
             export()
+
+
+def test_only_the_steps_of_an_adaptive_schedule_are_trimmed() -> None:
+    """Under jit there is room for more of them. Here another scan is just as long as that room."""
+    walk = partial(blackjax.normal_random_walk, sigma=0.3 * jnp.eye(1))
+
+    def p(s: sy.State) -> Any:
+        s.observe("x", dist.Normal(s.sample("z", dist.Normal(0.0, 1.0)), 0.5), 1.2)
+
+    found = sy.algorithms.tempered(p, walk, sy.adaptive(ess=0.6, most=6))
+    q = sy.scan(lambda q, x: sy.resample(q), found, jnp.arange(6.0))
+    out = jax.jit(lambda key: sy.evaluate(q, key, particles=50))(KEY)
+    count = int(out.found.count)
+    assert 1 < count < 6 and out.found.done
+    expected = [count] * 3 + [6]
+    assert [row.steps and len(row.steps.ess) for row in rows(out)] == expected
+    labels = out.to_arviz().sample_stats["level"].values
+    assert list(labels) == [
+        f"{level.label} {i + 1}" for level, n in zip(out.levels, expected, strict=True) for i in range(n)
+    ]
+    assert np.isfinite(out.to_arviz().sample_stats["ess"]).all()
+    # What was never run is not to blame for what went wrong later.
+    spoiled = replace(out.levels[-1], log_z_increment=jnp.full(6, jnp.nan))
+    spoiled = replace(out, record=replace(out.record, levels=(*out.levels[:-1], spoiled)))
+    assert str(where_it_began(spoiled)) == ", from resample of step 1 of 6 on"

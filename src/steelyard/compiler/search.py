@@ -61,6 +61,10 @@ def compiled(engine: Any, q: Adapt, e0: Evaluation, c0: Values) -> Evaluation:
     engine.skip(q.most * keys)
     if not is_traced(count):
         steps, levels = jax.tree.map(lambda x: x[: int(count)], (steps, levels))
+    else:
+        # Of a schedule in a schedule, the inner one knows of both: what was never written is False.
+        made = jnp.arange(q.most) < count
+        levels = tuple(replace(level, used=made) if level.used is None else level for level in levels)
     ancestors = None if after.ancestors is None else cumulative
     return finished(q, scans.finish(loop, e0, last, levels, ancestors, ()), steps, count, state["done"])
 

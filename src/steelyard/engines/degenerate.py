@@ -9,6 +9,7 @@ from steelyard.errors import WeightError
 from steelyard.language.describe import describe
 from steelyard.language.programs import Program
 from steelyard.semantics.evaluation import Evaluation
+from steelyard.semantics.record import used_steps
 from steelyard.types import is_traced
 
 Looker = Callable[[Program, Any, Evaluation], None]
@@ -84,9 +85,12 @@ def where_it_began(e: Evaluation) -> Beginning | None:
     batch = np.ndim(e.log_weight) - 1
     for level in e.levels:
         # Under `grad` of a detached program weights are known, and what carries gradients is not.
-        if is_traced(level.log_z_increment) or np.isfinite(level.log_z_increment).all():
+        if is_traced(level.log_z_increment):
             continue
-        bad = ~np.isfinite(np.asarray(level.log_z_increment))
+        increment = np.asarray(level.log_z_increment)
+        bad = ~np.isfinite(increment) & used_steps(level, increment.shape)
+        if not bad.any():
+            continue
         steps = bad.reshape(-1, *bad.shape[batch:]).any(axis=0)
         return Beginning(level.label, step_of(int(steps.argmax()), steps.shape) if steps.ndim else None)
     return None

@@ -7,7 +7,7 @@ import numpy as np
 
 from steelyard.engines.degenerate import step_of
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.record import LevelSummary
+from steelyard.semantics.record import LevelSummary, used_steps
 from steelyard.types import is_traced
 
 
@@ -58,7 +58,7 @@ def rows(evaluation: Evaluation) -> list[Row]:
 def _row(level: LevelSummary, evaluation: Evaluation) -> Row:
     batch = np.ndim(evaluation.log_weight) - 1
     shape = np.shape(level.log_z_increment)
-    used = _used(shape, batch, evaluation.found)
+    used = used_steps(level, shape)
 
     def reduced(x: Any, worst: Any) -> float | None:
         if x is None or is_traced(x):
@@ -83,15 +83,6 @@ def _row(level: LevelSummary, evaluation: Evaluation) -> Row:
     steps = _steps(level, batch, used)
     lengths = shape[batch:] if steps is None else steps.shape
     return Row(level.label + "".join(f" x {n}" for n in lengths), numbers, steps)
-
-
-def _used(shape: tuple[int, ...], batch: int, found: Any) -> np.ndarray:
-    """Return which steps there were: of an adaptive schedule under `jit` there is room for more."""
-    everything = np.ones(shape, bool)
-    if found is None or is_traced(found.count) or shape[batch : batch + 1] != (found.most,):
-        return everything
-    mask = np.arange(found.most) < np.asarray(found.count)[..., None]
-    return everything & mask.reshape(mask.shape + (1,) * (len(shape) - mask.ndim))
 
 
 def _steps(level: LevelSummary, batch: int, used: np.ndarray) -> Steps | None:

@@ -9,7 +9,7 @@ from steelyard.errors import ArgumentError
 from steelyard.estimates.exports import as_arviz
 from steelyard.interop.particles import arrays, check_population
 from steelyard.semantics.evaluation import Evaluation
-from steelyard.semantics.record import LevelSummary
+from steelyard.semantics.record import used_steps
 from steelyard.types import Count, Key
 
 PLACE = "Evaluation.to_arviz"
@@ -86,15 +86,9 @@ def _levels(out: Evaluation) -> tuple[list[str], dict[str, np.ndarray]]:
     labels: list[str] = []
     columns: dict[str, list[np.ndarray]] = {name: [] for name in STATISTICS}
     for level in out.levels:
-        numbers = np.stack(np.broadcast_arrays(*(_used(out, level, name) for name in STATISTICS)))
-        steps = list(np.ndindex(numbers.shape[1:]))
+        numbers = np.stack(np.broadcast_arrays(*(np.asarray(getattr(level, name)) for name in STATISTICS)))
+        steps = np.argwhere(used_steps(level, numbers.shape[1:]))
         labels += [f"{level.label} {', '.join(str(i + 1) for i in step)}".strip() for step in steps]
         for name, column in zip(STATISTICS, numbers, strict=True):
-            columns[name].append(column.ravel())
+            columns[name].append(column[tuple(steps.T)].ravel())
     return labels, {name: np.concatenate(column) for name, column in columns.items()} if labels else {}
-
-
-def _used(out: Evaluation, level: LevelSummary, name: str) -> np.ndarray:
-    """Return a statistic; of an adaptive schedule that was found under `jit`, of the steps that there were."""
-    numbers = np.asarray(getattr(level, name))
-    return numbers if out.found is None or numbers.shape != (out.found.most,) else numbers[: int(out.found.count)]

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 
 from steelyard.estimates.ancestry import Kept
 from steelyard.estimates.smoothing import Transitions
 from steelyard.maps import Map, take
 from steelyard.particles import resampling, weights
-from steelyard.types import Ancestors, LogWeights, Scalar
+from steelyard.types import Ancestors, LogWeights, Scalar, is_traced
 
 
 @jax.tree_util.register_dataclass
@@ -31,6 +32,8 @@ class LevelSummary:
             None.
         resampled: 1 where particles were drawn again, else 0; with a threshold that depends on the weights.
         method: of a resample, its method; else empty.
+        used: of an adaptive schedule under `jit`, where there is room for more steps than it takes, which of them
+            there were; else None. Its axes are the first ones of the other numbers.
 
     Example:
         >>> import jax, steelyard as sy
@@ -49,6 +52,7 @@ class LevelSummary:
     jump: Any = None
     resampled: Any = 0
     method: str = field(default="", metadata={"static": True})
+    used: Any = None
 
     @classmethod
     def of(
@@ -61,6 +65,14 @@ class LevelSummary:
         kept = log_weight.shape[-1] if ancestors is None else resampling.distinct(ancestors)
         ess, largest = weights.effective_sample_size(log_weight), weights.normalize(log_weight).max(axis=-1)
         return cls(label, increment, ess, largest, kept, loss)
+
+
+def used_steps(level: LevelSummary, shape: tuple[int, ...]) -> np.ndarray:
+    """Return which steps of a level there were, for numbers of this shape; all of them, where it is not known yet."""
+    if level.used is None or is_traced(level.used):
+        return np.ones(shape, bool)
+    used = np.asarray(level.used)
+    return np.broadcast_to(used.reshape(used.shape + (1,) * (len(shape) - used.ndim)), shape)
 
 
 @jax.tree_util.register_dataclass
