@@ -54,6 +54,7 @@ from steelyard.semantics.levels import Level as Level
 from steelyard.semantics.record import LevelSummary as LevelSummary
 from steelyard.training.history import History as History
 from steelyard.training.history import TrainResult as TrainResult
+from steelyard.training.load import load as load
 from steelyard.training.step import Learner as Learner
 from steelyard.training.step import Trainer as Trainer
 from steelyard.training.step import trainer as trainer

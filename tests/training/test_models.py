@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 import steelyard as sy
+from steelyard.training.parameters import partition
 from tests.training.programs import ARGUMENTS, INPUTS, exact, posterior, square
 
 ONE = jnp.asarray(1.0)
@@ -160,3 +161,112 @@ def test_parameters_keep_their_type(dtype: Any) -> None:
 def test_a_model_without_anything_to_learn_is_refused() -> None:
     with pytest.raises(sy.ArgumentError, match="nothing to learn"):
         sy.train(lambda m: exact(square)(jnp.zeros(())), {"size": 7}, optimizer=optax.sgd(0.1), **ARGUMENTS)
+
+
+PAIR = {"net": {"w": jnp.asarray([1.0, 2.0]), "b": jnp.asarray(0.5)}, "free": jnp.asarray(4.0), "n": 3}
+
+
+@pytest.mark.parametrize(
+    ("trainable", "expected"),
+    [
+        ({"net": True, "free": False, "n": False}, {"['net']['b']", "['net']['w']"}),
+        ({"net": {"w": False, "b": np.True_}, "free": True, "n": True}, {"['net']['b']", "['free']"}),
+        (lambda name, x: name.startswith("net.w") or x.ndim > 5, {"['net']['w']"}),
+        (True, {"['net']['b']", "['net']['w']", "['free']"}),
+    ],
+)
+def test_trainable_chooses_what_learns(trainable: Any, expected: set[str]) -> None:
+    def loss(m: Any) -> Any:
+        return square(m["net"]["w"]) + square(m["net"]["b"]) + square(m["free"])
+
+    trainer = sy.trainer(exact(loss), PAIR | {"n": np.zeros(1, int)}, optimizer=DECAY, particles=1, trainable=trainable)
+    learner, now = trainer.step(trainer.init(), jax.random.key(0))
+    assert changed(PAIR | {"n": np.zeros(1, int)}, trainer.models(learner)) == expected
+    assert len(jax.tree.leaves(learner.parameters)) == len(expected) and not now.skipped
+
+
+def test_a_module_of_booleans_may_be_callable() -> None:
+    module = eqx.nn.MLP("scalar", "scalar", 2, 1, key=jax.random.key(1))
+    only = eqx.tree_at(lambda m: m.layers[1].bias, jax.tree.map(lambda _: False, module), True)
+    trainer = sy.trainer(exact(lambda m: square(m(ONE))), module, optimizer=DECAY, particles=1, trainable=only)
+    assert [x.shape for x in jax.tree.leaves(trainer.init().parameters)] == [(1,)]
+    # Of NNX, what is no parameter does not learn, whatever is asked.
+    network = Normalised()
+    parameters, _ = partition(network, jax.tree.map(lambda _: True, network))
+    assert len(jax.tree.leaves(parameters)) == len(LEARNS)
+
+
+@pytest.mark.parametrize(
+    ("trainable", "message"),
+    [
+        ({"net": True}, "not one of the models"),
+        ({"net": 1, "free": False, "n": False}, "True or False of each array, got 1"),
+        (lambda name, x: None, "True or False of each array, got None"),
+        ({"net": False, "free": False, "n": True}, "chooses nothing of what could learn"),
+    ],
+)
+def test_what_trainable_cannot_be(trainable: Any, message: str) -> None:
+    with pytest.raises(sy.ArgumentError, match=message):
+        partition(PAIR, trainable)
+
+
+class Stateful(nnx.Module):
+    """A network that still collects statistics, or still draws masks."""
+
+    def __init__(self, layer: str) -> None:
+        rngs = nnx.Rngs(0)
+        self.layer = nnx.BatchNorm(1, rngs=rngs) if layer == "BatchNorm" else nnx.Dropout(0.5, rngs=rngs)
+        self.out = nnx.Linear(1, 1, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.out(self.layer(x[None, None]))[0, 0]
+
+
+@pytest.mark.parametrize("layer", ["BatchNorm", "Dropout"])
+@pytest.mark.parametrize("where", ["in the program", "before it", "before it, of one datum", "in a copy"])
+def test_state_that_would_be_lost_is_refused(layer: str, where: str) -> None:
+    module, given = Stateful(layer), {**ARGUMENTS, "optimizer": optax.sgd(0.1), "steps": 1, "data": INPUTS}
+    graph, state = nnx.split(module)
+    before = jax.tree.map(lambda x: x, state)
+
+    def early(m: Any, x: Any = ONE) -> Any:
+        y = m(x)
+        return posterior(lambda _: y, x)
+
+    programs: dict[str, Any] = {
+        "in the program": posterior,
+        "before it": early,
+        "before it, of one datum": early,
+        "in a copy": lambda m, x: posterior(nnx.merge(graph, m), x),
+    }
+    if where == "before it, of one datum":
+        given |= {"data": None}
+    models = state if where == "in a copy" else module
+    with pytest.raises(sy.ArgumentError, match=r"changes its models.*model.eval\(\).*LayerNorm"):
+        sy.train(programs[where], models, **given)
+    assert changed(before, nnx.state(module)) == set()
+    if where == "in the program":
+        # The remedy of the message.
+        module.eval()
+        assert not sy.train(posterior, module, **given).history.skipped.any()
+
+
+def test_the_state_of_equinox_does_not_learn() -> None:
+    class Counted(eqx.Module):
+        index: eqx.nn.StateIndex
+        weight: Any
+
+        def __init__(self) -> None:
+            self.index, self.weight = eqx.nn.StateIndex(jnp.asarray(0.5)), jnp.asarray(2.0)
+
+    module, state = eqx.nn.make_with_state(Counted)()
+    for models, count in (((module, state), 1), (Counted(), 1)):
+        assert len(jax.tree.leaves(partition(models)[0])) == count
+
+    def spent(models: Any) -> Any:
+        net, state = models
+        state.set(net.index, state.get(net.index) + 1)
+        return exact(square)(net.weight)
+
+    with pytest.raises(sy.ArgumentError, match="State was replaced by a later one"):
+        sy.train(spent, (module, state), optimizer=optax.sgd(0.1), **ARGUMENTS)

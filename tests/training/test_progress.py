@@ -84,3 +84,12 @@ def test_nothing_if_told_so(terminal: Callable[..., str], capfd: pytest.CaptureF
     assert terminal(progress=False) == ""
     run(progress=False)
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_that_goes_on_says_where(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(checkpoint=tmp_path, steps=31, progress=False)
+    assert capsys.readouterr().err == ""
+    run(checkpoint=tmp_path)
+    assert capsys.readouterr().err.splitlines()[0] == "goes on at step 32 of 40"
+    run(checkpoint=tmp_path)
+    assert capsys.readouterr().err.splitlines()[0] == "all 40 steps were made before"

@@ -226,7 +226,7 @@ def test_in_place_an_update_that_is_not_finite_changes_nothing(
 
 def test_a_spoiled_step_leaves_the_bits_of_the_step_before() -> None:
     steps = steps_of(exact(marked), MARKED, spoiling(), 2, None, 1)
-    run = runs._in_place(steps.in_place, ARGUMENTS["key"], 40)
+    run = runs._in_place(steps.in_place, ARGUMENTS["key"], (40, 5))
     data, start = jnp.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]), steps.trainer.init()
     learned, rows = run(start, data, 40)
     made = len(rows)

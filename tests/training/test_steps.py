@@ -1,5 +1,6 @@
 """Steps: the optimiser's own, whatever the chunks they are made in."""
 
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import optax
 import pytest
 
 import steelyard as sy
+from steelyard.training import runs
 from steelyard.training import train as module
 from tests.training.programs import ARGUMENTS, by_hand, exact, identical, network_run, square, unbroken
 
@@ -71,3 +73,27 @@ def test_a_run_is_compiled_once(
 
     sy.train(program, zero, optimizer=optimizer, **ARGUMENTS)
     assert len(traced) == 2  # to find mistakes at once, and to compile
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_learning_rate_is_in_the_history(in_place: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that each step was made with; not an average of a parameter that has this name."""
+    if in_place:
+        monkeypatch.setattr(runs, "MANY", 0)
+    schedule = optax.linear_schedule(0.1, 0.0, 20)
+    told = optax.chain(optax.clip(1.0), optax.inject_hyperparams(optax.adam)(learning_rate=schedule))
+    models = {"learning_rate": jnp.zeros(()), "hyperparams": {"learning_rate": jnp.ones(())}}
+
+    def loss(m: Any) -> Any:
+        return square(m["learning_rate"]) + square(m["hyperparams"]["learning_rate"])
+
+    given = {**ARGUMENTS, "steps": 10}
+    result = sy.train(exact(loss), models, optimizer=told, **given)
+    assert result.history.learning_rate is not None
+    np.testing.assert_allclose(result.history.learning_rate, [schedule(i) for i in range(10)], rtol=1e-5)
+    if not in_place:
+        sy.train(exact(loss), models, optimizer=told, checkpoint=tmp_path, **{**given, "steps": 4})
+        again = sy.train(exact(loss), models, optimizer=told, checkpoint=tmp_path, **given)
+        assert identical(again, result)
+        assert sy.train(exact(loss), models, optimizer=optax.adam(0.1), **given).history.learning_rate is None
+        assert [ax.get_ylabel() for ax in sy.plot.history(result)][-1] == "learning rate"

@@ -86,7 +86,7 @@ class Checkpoints:
             state = self._manager.restore(steps, args=args)["state"]
         except Exception as error:
             raise self._damaged(steps) from error
-        if checksum != _checksum(steps, state):
+        if checksum != checksum_of(steps, state):
             raise self._damaged(steps)
         return jax.tree.unflatten(structure, [_unpack(state, i, x) for i, x in enumerate(leaves)])
 
@@ -101,7 +101,7 @@ class Checkpoints:
                     if UNFINISHED.fullmatch(path.name):
                         shutil.rmtree(path)
                 arrays = _pack(jax.tree.leaves(state))
-                identity = {**self._identity, "checksum": _checksum(steps, arrays)}
+                identity = {**self._identity, "checksum": checksum_of(steps, arrays)}
                 leaves = ocp.args.StandardSave(arrays)
                 self._manager.save(steps, args=ocp.args.Composite(state=leaves, identity=ocp.args.JsonSave(identity)))
                 self._manager.wait_until_finished()
@@ -178,11 +178,13 @@ def _ctrl_c_waits() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def _checksum(steps: int, arrays: dict[str, Any]) -> str:
+def checksum_of(steps: int, arrays: dict[str, Any]) -> str:
+    """Return a hash of all that a checkpoint holds."""
     return digest_of_arrays({"steps": np.asarray(steps), **arrays})
 
 
-def _name(index: int) -> str:
+def name_of_array(index: int) -> str:
+    """Return the name that an array has in a checkpoint."""
     return f"{index:05d}"
 
 
@@ -192,14 +194,14 @@ def _is_key(x: Any) -> bool:
 
 def _pack(leaves: list[Any]) -> dict[str, np.ndarray]:
     """Return the arrays to write: of keys their data, and nothing of empty arrays, which Orbax refuses."""
-    arrays = {_name(i): np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(leaves)}
+    arrays = {name_of_array(i): np.asarray(jax.random.key_data(x) if _is_key(x) else x) for i, x in enumerate(leaves)}
     return {name: x for name, x in arrays.items() if x.size}
 
 
 def _unpack(state: dict[str, Any], index: int, like: Any) -> Any:
     if np.size(like) == 0:
         return like
-    data = jnp.asarray(state[_name(index)])
+    data = jnp.asarray(state[name_of_array(index)])
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(like)) if _is_key(like) else data
 
 

@@ -20,6 +20,7 @@ class History:
         ess: the effective sample size, averaged likewise.
         gradient_norm: the Euclidean norm of the gradient.
         skipped: whether the loss, its gradient or the update was not finite, so that no update was made.
+        learning_rate: the learning rate, where the optimiser tells one, as `optax.inject_hyperparams` does; else None.
 
     Example:
         >>> import jax, optax, numpyro.distributions as dist, steelyard as sy
@@ -36,12 +37,13 @@ class History:
     ess: Float[Array, " steps"]
     gradient_norm: Float[Array, " steps"]
     skipped: Bool[Array, " steps"]
+    learning_rate: Float[Array, " steps"] | None = None
 
     @classmethod
-    def empty(cls, steps: int) -> "History":
+    def empty(cls, steps: int, *, has_rate: bool = False) -> "History":
         """Return a history of steps that are still to be made."""
         zeros = jnp.zeros(steps)
-        return cls(zeros, zeros, zeros, zeros, jnp.zeros(steps, bool))
+        return cls(zeros, zeros, zeros, zeros, jnp.zeros(steps, bool), zeros if has_rate else None)
 
     def __len__(self) -> int:
         return self.loss.shape[0]

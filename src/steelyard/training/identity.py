@@ -26,7 +26,7 @@ PLACE = re.compile(r" at 0x[0-9a-fA-F]+|0x[0-9a-fA-F]{6,}")
 
 
 def identity(
-    step: ClosedJaxpr, learner: Any, models: Any, data: Any, *, key: Any, particles: int, batch_size: int | None
+    step: ClosedJaxpr, learner: Any, models: Any, data: Any, *, key: Any, particles: int, batch_size: int | str | None
 ) -> dict[str, Any]:
     """Return what identifies a run, as JSON; it is the same in every process.
 
@@ -37,19 +37,24 @@ def identity(
         data: the data.
         key: the key.
         particles: how many particles for each datum.
-        batch_size: how many data in a step.
+        batch_size: how many data in a step, and how they are chosen.
     """
-    arrays = jax.tree.leaves_with_path(learner)
     return {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "particles": particles,
         "batch_size": batch_size,
-        "arrays": [f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape)}" for path, x in arrays],
+        "arrays": described(learner),
         "data": digest_of_arrays(data),
         "models": digest_of_arrays(models),
         "step": digest_of_equations(step),
         "versions": {name: _version(name) for name in PACKAGES},
     }
+
+
+def described(tree: Any) -> list[str]:
+    """Return the name, the type and the shape of each array of a tree."""
+    arrays = jax.tree.leaves_with_path(tree)
+    return [f"{jax.tree_util.keystr(path)} {x.dtype}{list(x.shape)}" for path, x in arrays]
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

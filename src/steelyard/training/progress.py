@@ -15,9 +15,12 @@ WINDOW = 100
 
 
 @contextmanager
-def reporter(steps: int, shown: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a function that is to be called with the history so far."""
+def reporter(steps: int, shown: bool, done: int = 0) -> Iterator[Callable[[Any], None]]:
+    """Give a function that is to be called with the history so far; say where a run goes on that made steps before."""
     console = terminal(stderr=True)
+    if shown and done:
+        where = f"goes on at step {done + 1} of {steps}" if done < steps else f"all {steps} steps were made before"
+        console.print(where, soft_wrap=True, highlight=False)
     if not shown:
         yield lambda history: None
     elif console.is_terminal:

@@ -1,7 +1,6 @@
 """Many steps, one after the other: in a compiled loop, which may work in place, or in single calls."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any, TypeAlias
 
 import jax
@@ -40,12 +39,14 @@ def runner(steps: Steps, equations: ClosedJaxpr, learner: Learner, key: PRNGKeyA
         key: the key of the run.
         capacity: the largest number of steps that is asked for at once.
     """
+    # Both come out of a step: what was learned, and the columns of the history.
+    columns = len(equations.out_avals) - len(jax.tree.leaves(learner))
     if _is_on_a_cpu(learner):
         if has_convolution(equations):
             return _in_single_calls(steps.trainer.step, key)
         if sum(x.size for x in jax.tree.leaves(learner.parameters)) >= MANY and is_finite(learner.parameters):
-            return _in_place(steps.in_place, key, capacity)
-    return _in_a_loop(steps.trainer.step, key, capacity)
+            return _in_place(steps.in_place, key, (capacity, columns))
+    return _in_a_loop(steps.trainer.step, key, (capacity, columns))
 
 
 def _is_on_a_cpu(learner: Learner) -> bool:
@@ -72,7 +73,7 @@ def _is_jaxpr(x: Any) -> bool:
     return isinstance(x, Jaxpr | ClosedJaxpr)
 
 
-def _in_a_loop(step: Step, key: PRNGKeyArray, capacity: int) -> Run:
+def _in_a_loop(step: Step, key: PRNGKeyArray, shape: tuple[int, int]) -> Run:
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
     # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
     @jax.jit
@@ -81,7 +82,7 @@ def _in_a_loop(step: Step, key: PRNGKeyArray, capacity: int) -> Run:
             learner, now = step(carry[0], key, data)
             return learner, carry[1].at[i].set(_row(now))
 
-        return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros((capacity, len(fields(History))))))
+        return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros(shape)))
 
     def trimmed(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
         learner, rows = jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
@@ -90,7 +91,7 @@ def _in_a_loop(step: Step, key: PRNGKeyArray, capacity: int) -> Run:
     return trimmed
 
 
-def _in_place(step: Callable[..., tuple[Learner, History, Any]], key: PRNGKeyArray, capacity: int) -> Run:
+def _in_place(step: Callable[..., tuple[Learner, History, Any]], key: PRNGKeyArray, shape: tuple[int, int]) -> Run:
     """Make steps until one is spoiled. That is rare: then make those before it again, and leave it out."""
 
     @jax.jit
@@ -100,8 +101,7 @@ def _in_place(step: Callable[..., tuple[Learner, History, Any]], key: PRNGKeyArr
             learner, now, spoiled = step(learner, key, data)
             return i + 1, learner, rows.at[i].set(_row(now)), spoiled
 
-        rows = jnp.zeros((capacity, len(fields(History))))
-        start = jnp.zeros((), jnp.int32), learner, rows, jnp.asarray(False)
+        start = jnp.zeros((), jnp.int32), learner, jnp.zeros(shape), jnp.asarray(False)
         return jax.lax.while_loop(lambda carry: (carry[0] < count) & ~carry[3], body, start)
 
     def until_spoiled(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
@@ -20,7 +19,9 @@ from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
 from steelyard.semantics.levels import Objective
 from steelyard.training.history import History
-from steelyard.training.parameters import partition
+from steelyard.training.minibatches import minibatch
+from steelyard.training.parameters import Trainable, partition
+from steelyard.training.stateful import unchanged
 from steelyard.types import Count
 
 
@@ -85,6 +86,8 @@ def trainer(
     particles: Count,
     objective: Objective | None = None,
     batch_size: Count | None = None,
+    replacement: bool = True,
+    trainable: Trainable = None,
 ) -> Trainer:
     """Return training as pure functions of arrays: for loops, schedules and devices of your own.
 
@@ -96,8 +99,9 @@ def trainer(
         optimizer: an optimiser of optax.
         particles: how many particles for each datum.
         objective: what every propose that has no objective of its own contributes to the loss.
-        batch_size: how many data in a step, drawn with replacement from those that it is called with; all of them, if
-            None.
+        batch_size: how many data in a step, of those that it is called with; all of them, if None.
+        replacement: whether these are drawn with replacement; else in epochs, as for `train`.
+        trainable: which arrays learn, as for `train`.
 
     Returns:
         The functions `init`, `step` and `models`; `jit` and `vmap` them as you like.
@@ -118,7 +122,7 @@ def trainer(
     particles = check_count(particles, "trainer")
     batch_size = None if batch_size is None else check_count(batch_size, "trainer", "batch_size")
     check_objective(objective, "trainer")
-    return steps_of(program, models, optimizer, particles, objective, batch_size).trainer
+    return steps_of(program, models, optimizer, particles, objective, batch_size, trainable, replacement).trainer
 
 
 def steps_of(
@@ -128,20 +132,23 @@ def steps_of(
     particles: int,
     objective: Objective | None,
     batch_size: int | None,
+    trainable: Trainable = None,
+    replacement: bool = True,
 ) -> Steps:
     """Return what `trainer` returns and the step in place, for arguments that were checked."""
-    parameters, static = partition(models)
+    parameters, static = partition(models, trainable)
 
     def init() -> Learner:
         learner = Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
         # Arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice.
         return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), learner)
 
-    def batch_loss(parameters: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, Any]]:
-        trained = eqx.combine(parameters, static)
+    def batch_loss(parameters: Any, run_key: PRNGKeyArray, step: Any, data: Any) -> tuple[Any, tuple[Any, Any]]:
+        trained, key = eqx.combine(parameters, static), jax.random.fold_in(run_key, step)
 
         def one(key: PRNGKeyArray, *datum: Any) -> tuple[Any, Any, Any]:
-            out = evaluate(program(trained, *datum), key, particles=particles, objective=objective)
+            with unchanged(trained):
+                out = evaluate(program(trained, *datum), key, particles=particles, objective=objective)
             if not isinstance(out.loss, jax.Array):
                 raise ArgumentError(
                     "train: nothing contributes to the loss. Give an objective, as objective=sy.objectives.elbo, "
@@ -152,14 +159,14 @@ def steps_of(
         if data is None:
             loss, *others = one(key)
         else:
-            chosen, size = _minibatch(data, batch_size, key)
+            chosen, size = minibatch(data, batch_size, run_key, step, replacement=replacement)
             keys = keys_of_rows(jax.random.fold_in(key, 1), size)
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
     def gradient(learner: Learner, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, ...]]:
         of_loss = jax.value_and_grad(batch_loss, has_aux=True)
-        (loss, (log_z, ess)), gradients = of_loss(learner.parameters, jax.random.fold_in(key, learner.step), data)
+        (loss, (log_z, ess)), gradients = of_loss(learner.parameters, key, learner.step, data)
         return gradients, (loss, log_z, ess, optax.tree.norm(gradients))
 
     def update(gradients: Any, parameters: Any, state: Any) -> tuple[Any, Any]:
@@ -172,7 +179,9 @@ def steps_of(
         updated = update(gradients, *unchanged)
         good = jnp.isfinite(loss) & jnp.isfinite(norm) & _is_sound(updated[0], learner.parameters)
         parameters, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), updated, unchanged)
-        return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good)
+        return Learner(parameters, state, learner.step + 1), History(
+            loss, log_z, ess, norm, ~good, learning_rate(state)
+        )
 
     def in_place(learner: Learner, key: PRNGKeyArray, data: PyTree | None) -> tuple[Learner, History, Any]:
         gradients, (loss, log_z, ess, norm) = gradient(learner, key, data)
@@ -186,35 +195,10 @@ def steps_of(
         good = jnp.isfinite(loss) & jnp.isfinite(norm)
         parameters, state = jax.lax.cond(good, updated, lambda gradients, unchanged: unchanged, gradients, unchanged)
         spoiled = ~is_finite(parameters)
-        return Learner(parameters, state, learner.step + 1), History(loss, log_z, ess, norm, ~good | spoiled), spoiled
+        now = History(loss, log_z, ess, norm, ~good | spoiled, learning_rate(state))
+        return Learner(parameters, state, learner.step + 1), now, spoiled
 
     return Steps(Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static)), in_place)
-
-
-def rows_of(data: Any) -> int | None:
-    """Return how many data there are; None, if there are no data.
-
-    Raises:
-        ArgumentError: the arrays disagree on it, or there are none.
-    """
-    if data is None:
-        return None
-    sizes = {np.shape(x)[:1] for x in jax.tree.leaves(data)}
-    if len(sizes) != 1 or sizes == {()}:
-        raise ArgumentError(
-            f"train: the arrays of data must have one first axis, the datum; their shapes are "
-            f"{[np.shape(x) for x in jax.tree.leaves(data)]}."
-        )
-    return sizes.pop()[0]
-
-
-def _minibatch(data: Any, batch_size: int | None, key: PRNGKeyArray) -> tuple[tuple[Any, ...], int]:
-    """Return the data of a step, one tuple entry for each argument of the program, and how many they are."""
-    datum, rows = data if isinstance(data, tuple) else (data,), rows_of(data) or 0
-    if batch_size is None:
-        return datum, rows
-    chosen = jax.random.randint(jax.random.fold_in(key, 0), (batch_size,), 0, rows)
-    return jax.tree.map(lambda x: x[chosen], datum), batch_size
 
 
 def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:
@@ -227,3 +211,15 @@ def is_finite(parameters: Any) -> Bool[Array, ""]:
     """Tell whether all parameters are finite. XLA finds the largest faster than it combines flags."""
     largest = jax.tree.map(lambda x: jnp.max(jnp.abs(x), initial=0.0), parameters)
     return jnp.all(jnp.stack([x < jnp.inf for x in jax.tree.leaves(largest)]))
+
+
+def learning_rate(state: Any) -> Array | None:
+    """Return the learning rate that the state of an optimiser tells; None, if it tells none, or several."""
+    found = optax.tree.get_all_with_path(state, "learning_rate")
+    # A parameter may have this name as well, and an optimiser keeps averages of parameters.
+    rates = [x for path, x in found if "hyperparams" in map(_field, path[-2:-1])]
+    return jnp.asarray(rates[0]) if len(rates) == 1 and jnp.ndim(rates[0]) == 0 else None
+
+
+def _field(entry: Any) -> str | None:
+    return entry.name if isinstance(entry, optax.tree_utils.NamedTupleKey) else None

@@ -22,9 +22,11 @@ from steelyard.semantics.levels import Objective
 from steelyard.training.checkpoints import Checkpoints
 from steelyard.training.history import History, TrainResult
 from steelyard.training.identity import identity
+from steelyard.training.minibatches import check_epochs, rows_of
+from steelyard.training.parameters import Trainable
 from steelyard.training.progress import reporter
 from steelyard.training.runs import runner
-from steelyard.training.step import rows_of, steps_of
+from steelyard.training.step import learning_rate, steps_of
 from steelyard.types import Count
 
 MOST_STEPS_AT_ONCE = 10_000
@@ -42,6 +44,8 @@ def train(
     objective: Objective | None = None,
     data: PyTree | None = None,
     batch_size: Count | None = None,
+    replacement: bool = True,
+    trainable: Trainable = None,
     checkpoint: str | PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
     progress: bool = True,
@@ -56,14 +60,20 @@ def train(
     Args:
         program: `program(models, *datum) -> q`, which builds the inference program of one datum from the models.
         models: any pytree: Equinox modules, Flax NNX modules, dictionaries of arrays. Its floating-point arrays learn;
-            of NNX variables, those of type `nnx.Param`.
+            of NNX variables, those of type `nnx.Param`. A program may not change them, as a BatchNorm does that still
+            collects its statistics: see what the error says.
         optimizer: an optimiser of optax; schedules are part of it.
         steps: how many steps in all, those of an earlier, interrupted run included.
         key: a key of `jax.random.key`.
         particles: how many particles for each datum.
         objective: what every propose that has no objective of its own contributes to the loss.
         data: a pytree of arrays, or a tuple of such, whose first axis is the datum; None, if there is no data.
-        batch_size: how many data in a step, drawn with replacement; all of them in every step, if None.
+        batch_size: how many data in a step; all of them in every step, if None.
+        replacement: whether these are drawn from all data, with replacement. Else they are the next ones of an epoch,
+            which has every datum once, in a fresh random order; an epoch may end within a step.
+        trainable: which arrays learn, of those that can: a function of name and array, as
+            `lambda name, x: "encoder" in name`; or a tree of Booleans like the models, or like the beginning of their
+            tree, as `{"encoder": True, "decoder": False}`. All of them, if None.
         checkpoint: a directory. If it holds a checkpoint of this run, training goes on from there. It is the same run
             if key, particles, batch size, data, models and the equations of a step are the same; one run uses it at a
             time.
@@ -97,16 +107,20 @@ def train(
     )
     batch_size = None if batch_size is None else check_count(batch_size, "train", "batch_size")
     check_objective(objective, "train")
-    _check_data(data, batch_size)
+    _check_data(data, batch_size, replacement)
     data = jax.tree.map(jnp.asarray, data)
-    made = steps_of(program, models, optimizer, particles, objective, batch_size)
+    made = steps_of(program, models, optimizer, particles, objective, batch_size, trainable, replacement)
     init, step, trained = made.trainer
     learner = init()
     # A wrong program is found at once.
     equations = jax.make_jaxpr(step)(learner, key, data)
     run = runner(made, equations, learner, key, min(steps, MOST_STEPS_AT_ONCE))
     # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
-    so_far = learner, History.empty(0)
+    has_rate = learning_rate(learner.optimizer) is not None
+    so_far = learner, History.empty(0, has_rate=has_rate)
+
+    def empty(done: int) -> tuple[Any, History]:
+        return learner, History.empty(done, has_rate=has_rate)
 
     def result(interrupted: bool) -> TrainResult:
         learner, history = so_far
@@ -122,15 +136,18 @@ def train(
                 data,
                 key=key,
                 particles=particles,
-                batch_size=batch_size,
+                batch_size=batch_size if replacement else f"{batch_size} without replacement",
             )
+            # Other histories are those of earlier versions.
+            who |= {"history": "with learning rates"} if has_rate else {}
             store = stack.enter_context(Checkpoints.opened(checkpoint, who))
-            if (found := store.load(lambda done: (learner, History.empty(done)), steps)) is not None:
+            if (found := store.load(empty, steps)) is not None:
                 so_far = found[0], jax.tree.map(np.asarray, found[1])
         stopped, count, saved = False, 16, time.monotonic()
-        with reporter(steps, progress) as report:
+        done = len(so_far[1])
+        with reporter(steps, progress, done) as report:
             try:
-                if done := len(so_far[1]):
+                if done:
                     report(so_far[1])
                 while done < steps and not stopped:
                     count = min(count, steps - done, MOST_STEPS_AT_ONCE)
@@ -156,9 +173,13 @@ def train(
     return result(stopped and len(so_far[1]) < steps)
 
 
-def _check_data(data: Any, batch_size: int | None) -> None:
+def _check_data(data: Any, batch_size: int | None, replacement: bool) -> None:
     rows = rows_of(data)
     if rows == 0:
         raise ArgumentError("train: data is empty.")
     if batch_size is not None and rows is None:
         raise ArgumentError(f"train: batch_size={batch_size} needs data.")
+    if not replacement:
+        if batch_size is None or rows is None:
+            raise ArgumentError("train: replacement=False is about minibatches, and needs data and a batch_size.")
+        check_epochs(rows, batch_size)

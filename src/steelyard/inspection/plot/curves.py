@@ -65,7 +65,7 @@ def levels(out: Evaluation, *, ax: Any = None) -> Any:
 
 
 def history(result: Any, *, axes: Any = None) -> Any:
-    """Draw what happened at each step of training: loss, log Z, ESS and the norm of the gradient.
+    """Draw what happened at each step of training: loss, log Z, ESS, the norm of the gradient, a learning rate.
 
     Steps that were skipped, because something was not finite, are marked on the loss.
 
@@ -89,7 +89,8 @@ def history(result: Any, *, axes: Any = None) -> Any:
     made = getattr(result, "history", result)
     if not is_dataclass(made) or not hasattr(made, "skipped"):
         raise ArgumentError(f"plot.history draws what sy.train returned, or its history; got {type(result).__name__}.")
-    curves = {field.name: np.asarray(getattr(made, field.name), float) for field in fields(made)}
+    known = {field.name: getattr(made, field.name) for field in fields(made)}
+    curves = {name: np.asarray(x, float) for name, x in known.items() if x is not None}
     skipped = np.flatnonzero(curves.pop("skipped"))
     grid = axes_for(len(curves), axes, "history")
     for ax, (name, curve) in zip(grid, curves.items(), strict=True):
