@@ -25,6 +25,7 @@ from steelyard.inspection import plot as plot
 from steelyard.inspection.check import check as check
 from steelyard.inspection.dependencies import Dependencies as Dependencies
 from steelyard.inspection.dependencies import dependencies as dependencies
+from steelyard.inspection.report import report as report
 from steelyard.inspection.show import show as show
 from steelyard.interop.numpyro_models import from_numpyro as from_numpyro
 from steelyard.interop.numpyro_params import numpyro_params as numpyro_params

@@ -17,10 +17,12 @@ class Steps:
 
     Attributes:
         ess: one number for each step, of a batch the smallest.
+        increments: how much log Z changed at each step, of a batch the mean.
         shape: how many steps each of the scans has, the outermost first.
     """
 
     ess: np.ndarray
+    increments: np.ndarray
     shape: tuple[int, ...]
 
     @property
@@ -93,4 +95,8 @@ def _steps(level: LevelSummary, batch: int, used: np.ndarray) -> Steps | None:
     ess = ess.reshape(-1, *used.shape[batch:]).min(axis=0)
     count = int(used.reshape(-1, *used.shape[batch:]).any(axis=(0, *range(2, used.ndim - batch + 1))).sum())
     ess = ess[:count]
-    return Steps(ess.reshape(-1), ess.shape)
+    increments = np.full(used.shape, np.nan)
+    if not is_traced(level.log_z_increment):
+        increments = np.where(used, np.asarray(level.log_z_increment, float), 0.0)
+    increments = increments.reshape(-1, *used.shape[batch:]).mean(axis=0)[:count]
+    return Steps(ess.reshape(-1), increments.reshape(-1), ess.shape)

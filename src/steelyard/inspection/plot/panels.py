@@ -46,7 +46,7 @@ def particles(out: Evaluation, *addresses: str, pairs: bool = False, components:
         >>> [ax.get_xlabel() for ax in sy.plot.particles(out)]
         ['k', 'z']
     """
-    columns = _columns(out, addresses, components)
+    columns = columns_of(out, addresses, components)
     count = len(columns)
     grid = axes_for(count, axes, "particles", square=pairs)
     if not pairs:
@@ -65,7 +65,7 @@ def particles(out: Evaluation, *addresses: str, pairs: bool = False, components:
 
 
 @dataclass(frozen=True)
-class _Column:
+class Column:
     """One number of each particle: its name, the values, the weights, and which particles have it."""
 
     name: str
@@ -75,21 +75,29 @@ class _Column:
 
     @property
     def drawn(self) -> np.ndarray:
+        """Which particles are drawn: those that have it, with a weight and a finite value."""
         return self.present & np.isfinite(self.values) & (self.weights > 0)
 
     @property
     def discrete(self) -> bool:
+        """Whether these are whole numbers."""
         return not np.issubdtype(self.values.dtype, np.floating)
 
     @property
     def title(self) -> str:
+        """What is to be said of particles that are not drawn."""
         share = self.weights[self.present].sum()
         infinite = int((self.present & ~np.isfinite(self.values)).sum())
         parts = [] if self.present.all() else [f"present: {share:.0%} of the weight"]
         return ", ".join([*parts, *([f"{infinite} not finite"] if infinite else [])])
 
 
-def _columns(out: Evaluation, addresses: Iterable[str], components: int) -> list[_Column]:
+def columns_of(out: Evaluation, addresses: Iterable[str], components: int) -> list[Column]:
+    """Return the numbers that particles hold at these addresses, of each array the first few; at all, if none is given.
+
+    Raises:
+        AddressError, ArgumentError, WeightError: as `particles`.
+    """
     if is_traced(out.log_weight) or np.ndim(out.log_weight) != 1:
         raise ArgumentError("plot.particles draws one population: call it outside of jit, and for one run of a batch.")
     if problem := explained(out):
@@ -121,7 +129,7 @@ def _filled(value: Any, present: np.ndarray) -> Any:
     return array
 
 
-def _components(name: str, leaf: Any, most: int, weights: np.ndarray, present: np.ndarray) -> list[_Column]:
+def _components(name: str, leaf: Any, most: int, weights: np.ndarray, present: np.ndarray) -> list[Column]:
     dtype = getattr(leaf, "dtype", np.dtype(object))
     if not any(jax.numpy.issubdtype(dtype, kind) for kind in (np.floating, np.integer, np.bool_)):
         raise ArgumentError(f"plot.particles draws real numbers, and {name!r} holds {dtype}. Name others.")
@@ -130,10 +138,10 @@ def _components(name: str, leaf: Any, most: int, weights: np.ndarray, present: n
     array = array.astype(float) if jax.numpy.issubdtype(dtype, np.floating) else array.astype(int)
     indices = list(np.ndindex(array.shape[1:]))[:most]
     names = [f"{name}[{', '.join(map(str, i))}]" if i else name for i in indices]
-    return [_Column(n, array[(slice(None), *i)], weights, present) for n, i in zip(names, indices, strict=True)]
+    return [Column(n, array[(slice(None), *i)], weights, present) for n, i in zip(names, indices, strict=True)]
 
 
-def _histogram(ax: Any, column: _Column) -> None:
+def _histogram(ax: Any, column: Column) -> None:
     values, weights = column.values[column.drawn], column.weights[column.drawn]
     ax.set_xlabel(plain(column.name))
     ax.set_title(column.title, fontsize="small")
@@ -158,7 +166,7 @@ def _histogram(ax: Any, column: _Column) -> None:
         ax.set_ylabel("probability")
 
 
-def _scatter(ax: Any, left: _Column, below: _Column) -> None:
+def _scatter(ax: Any, left: Column, below: Column) -> None:
     drawn = left.drawn & below.drawn
     weights = left.weights[drawn]
     if len(weights):
