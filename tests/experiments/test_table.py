@@ -15,14 +15,14 @@ from steelyard.experiments.annealing.settings import Cell
 from tests.experiments.conftest import COMMAND, Made
 
 
-def result(method: str, k: int, *, log_z: Any, ess: Any, resampled: Any) -> Result:
+def result(method: str, k: int, *, log_z: Any, ess: Any, resampled: Any, steps: int = 20_000) -> Result:
     seeds = len(log_z)
 
     def metrics(ess: Any) -> Metrics:
         return Metrics(np.array(log_z), np.array(ess), np.ones((seeds, k - 1)), np.full((seeds, 8), 1 / 8))
 
     nothing: Any = None
-    return Result(Cell(method, k, seeds, 10, 288), metrics(ess), metrics(resampled), 1.0, nothing, nothing)
+    return Result(Cell(method, k, seeds, steps, 288), metrics(ess), metrics(resampled), 1.0, nothing, nothing)
 
 
 def test_a_mean_has_its_standard_error() -> None:
@@ -65,6 +65,17 @@ def test_the_printed_table_marks_differences(made: Made) -> None:
     rows = [table.Row.of(result("AVO", 8, log_z=[2.06], ess=[100.0], resampled=[1.0]))]
     assert table.texts(rows[0])[5].endswith(table.AS_GOOD)
     assert table.texts(rows[0])[9] == f"-195 {table.WORSE}"
+    assert table.caption(rows) == table.CAPTION
+
+
+def test_a_short_run_is_not_called_worse_than_the_paper(made: Made) -> None:
+    row = table.Row.of(result("AVO", 8, log_z=[2.06], ess=[100.0], resampled=[1.0], steps=19_999))
+    assert table.texts(row)[5].endswith(table.AS_GOOD)
+    assert table.texts(row)[9] == "-195" and row.ess_as_good is False
+    assert "Compare log Z with the exact one" in table.caption([row])
+    assert table.SHORT.split(":")[0] in (made.out / "table1.md").read_text()
+    worse = [line for line in made.printed.splitlines() if table.WORSE in line and "worse" not in line]
+    assert not worse
 
 
 def test_csv_and_json_have_the_same_numbers(made: Made) -> None:

@@ -29,14 +29,14 @@ def save(results: Sequence[Result], pictures: Mapping[str, Path], about: Mapping
     Returns:
         The path of the HTML file.
     """
-    looked_at = figures.shown(results)
+    looked_at, rows = figures.shown(results), [table.Row.of(result) for result in results]
     sections = [
         "<h1>Annealed variational inference: Table 1</h1>",
         "<p>A ring of eight Gaussians, sampled along a path of K densities with learned kernels. Paper: Stites, "
         "Zimmermann et al., <cite>Learning Proposals for Probabilistic Programs with Inference Combinators</cite>, "
         "UAI 2021.</p>",
-        f'<div class="wide">{_table([table.Row.of(result) for result in results])}</div>',
-        f"<p>{escape(table.CAPTION)} {escape(looked_at.cell.effort)}.</p>",
+        f'<div class="wide">{_table(rows)}</div>',
+        f"<p>{escape(table.caption(rows))} {escape(looked_at.cell.effort)}.</p>",
         f"<h2>The inference program: {escape(looked_at.cell.method)}, K = {looked_at.cell.densities}</h2>",
         f'<div class="wide">{diagram.svg(looked_at)}</div>',
         *(picture(name, CAPTIONS[name], path) for name, path in pictures.items()),

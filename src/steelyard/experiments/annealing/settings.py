@@ -7,6 +7,7 @@ import steelyard as sy
 from steelyard.experiments.annealing.methods import METHODS, Method
 
 SAMPLES, BATCHES, AVERAGE = 1_000, 100, 0.1
+PAPER_STEPS, PAPER_BUDGET = 20_000, 288
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Cell:
         """How much went into the cell, in words; the paper's are of 10 seeds, 20,000 steps and a budget of 288."""
         averaged = f", parameters averaged over the last {self.average:.0%} of the steps" if self.average else ""
         return f"{self.seeds:,} seeds, {self.steps:,} steps, budget {self.budget:,}{averaged}"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether less went into training than for the paper's cell, which is then no yardstick."""
+        return self.steps < PAPER_STEPS or self.budget < PAPER_BUDGET
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name, with those that the method has when the cell is computed."""

@@ -22,7 +22,7 @@ from steelyard.experiments.annealing import cells, figures, methods, report, tab
 from steelyard.experiments.annealing.cells import Result
 from steelyard.experiments.annealing.evaluation import evaluate
 from steelyard.experiments.annealing.evaluation import prepare as prepare_evaluation
-from steelyard.experiments.annealing.settings import AVERAGE, BATCHES, Cell
+from steelyard.experiments.annealing.settings import AVERAGE, BATCHES, PAPER_BUDGET, PAPER_STEPS, Cell
 from steelyard.experiments.annealing.train import History, train
 from steelyard.experiments.annealing.train import prepare as prepare_training
 
@@ -35,8 +35,8 @@ class Plan(NamedTuple):
     methods: Sequence[str] = tuple(methods.METHODS)
     densities: Sequence[int] = (2, 4, 6, 8)
     seeds: int = 10
-    steps: int = 20_000
-    budget: int = 288
+    steps: int = PAPER_STEPS
+    budget: int = PAPER_BUDGET
     batches: int = BATCHES
     average: float = AVERAGE
 
