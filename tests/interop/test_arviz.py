@@ -21,6 +21,7 @@ from steelyard.inspection.levels import rows
 from steelyard.interop.arviz_groups import groups, joined
 
 KEY = jax.random.key(3)
+GROUPS = ("posterior", "log_likelihood", "sample_stats", "observed_data")
 DATA = jnp.array([1.3, -0.4, 2.2, 0.1])
 
 
@@ -58,7 +59,7 @@ def test_the_table_has_the_particles_as_they_are(out: sy.Evaluation) -> None:
 
 def test_weighted_particles(out: sy.Evaluation) -> None:
     data = out.to_arviz()
-    assert isinstance(data, az.InferenceData) and data.groups() == ["posterior", "log_likelihood", "sample_stats"]
+    assert isinstance(data, az.InferenceData) and data.groups() == [*GROUPS]
     assert data.posterior["m"].dims == ("chain", "draw", "m_dim_0", "m_dim_1")
     for a in ("z", "m", "k"):
         np.testing.assert_array_equal(data.posterior[a], np.asarray(out.trace[a])[None])
@@ -73,10 +74,38 @@ def test_weighted_particles(out: sy.Evaluation) -> None:
     np.testing.assert_allclose(data.log_likelihood["x"].sum("x_dim_0")[0], out.log_density["x"], rtol=1e-5)
 
 
+def test_what_all_particles_observed_is_known(out: sy.Evaluation) -> None:
+    data = out.to_arviz(KEY, 7).observed_data
+    np.testing.assert_array_equal(data["x"], DATA)
+    # Only some particles have it, and these agree.
+    assert float(data["y"]) == np.float32(0.7) and data["x"].dims == out.to_arviz().log_likelihood["x"].dims[2:]
+    assert "observed_data" not in sy.evaluate(model, KEY, DATA, particles=3).to_arviz().groups()
+
+    def p(s: sy.State, x: Any) -> None:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.observe("own", dist.Normal(0.0, 1.0), 2.0 + z)
+        with s.when(False):
+            s.observe("never", dist.Normal(0.0, 1.0), 1.0)
+        with s.when(z > 100):
+            s.observe("nobody", dist.Normal(0.0, 1.0), 1.0)
+        s.observe("missing", dist.Normal(0.0, 1.0, validate_args=False).mask(jnp.array([True, False])), x)
+        s.observe("k", dist.Poisson(3.0), jnp.array(2))
+
+    x = jnp.array([1.0, 7.0])
+    q = sy.rename(sy.resample(p), {"k": "count"})
+    for engine in ("vectorized", "universal"):
+        found = sy.evaluate(q, KEY, x, particles=4, pointwise=True, engine=engine).to_arviz().observed_data
+        assert set(found.data_vars) == {"missing", "count"}
+        np.testing.assert_array_equal(found["missing"], x)
+        assert np.issubdtype(found["count"].dtype, np.integer) and int(found["count"]) == 2
+    # Of one particle, its own value is that of all.
+    assert "own" in sy.evaluate(p, KEY, x, particles=1, pointwise=True).to_arviz().observed_data
+
+
 def test_a_tree_has_the_same_groups(out: sy.Evaluation) -> None:
     """What ArviZ 1 takes."""
     tree = joined(groups(out, KEY, 7), as_tree=True)
-    assert isinstance(tree, xr.DataTree) and set(tree.children) == {"posterior", "sample_stats", "log_likelihood"}
+    assert isinstance(tree, xr.DataTree) and set(tree.children) == {*GROUPS}
     data = out.to_arviz(KEY, 7)
     for name in tree.children:
         xr.testing.assert_identical(tree[name].to_dataset(), data[name])

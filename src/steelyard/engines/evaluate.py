@@ -20,7 +20,8 @@ from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
 from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
-from steelyard.engines.pointwise import PointwiseState
+from steelyard.engines.observed import observed_values
+from steelyard.engines.pointwise import ObservedState, PointwiseState
 from steelyard.engines.single import Single
 from steelyard.engines.transitions import filter_of, with_transitions
 from steelyard.engines.universal import Universal
@@ -118,8 +119,9 @@ def evaluate(
             given = None if trace is None else as_objects(trace, particles)
             out = Universal(key, particles, objective, seen).run(q, shared, given).finished()
             if p is not None:
-                e = Universal(key, particles, state=PointwiseState).run(p, shared, out.trace)
-                out = _with_pointwise(out, stacked(e.pointwise))
+                states = (PointwiseState, ObservedState)
+                terms, values = (Universal(key, particles, state=s).run(p, shared, out.trace).pointwise for s in states)
+                out = _with_pointwise(out, stacked(terms), values)
             return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 
         out = run(key)
@@ -129,8 +131,9 @@ def evaluate(
             options = {"optimize": passes, "chunk": chunk}
             out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
             if p is not None:
-                engine = Vectorized(key, particles, state=PointwiseState, **options)
-                out = _with_pointwise(out, engine.run(p, shared, out.trace).pointwise)
+                states = (PointwiseState, ObservedState)
+                engines = (Vectorized(key, particles, state=state, **options) for state in states)
+                out = _with_pointwise(out, *(engine.run(p, shared, out.trace).pointwise for engine in engines))
             return out if scan is None else with_transitions(out, scan, shared)
 
         if is_traced(key):
@@ -251,8 +254,8 @@ def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Ca
     return rewritten(run, as_function=in_segments) if cut else run
 
 
-def _with_pointwise(out: Evaluation, pointwise: Map[Any]) -> Evaluation:
-    return replace(out, record=replace(out.record, pointwise=pointwise))
+def _with_pointwise(out: Evaluation, pointwise: Map[Any], values: Map[Any]) -> Evaluation:
+    return replace(out, record=replace(out.record, pointwise=pointwise, observed=observed_values(values)))
 
 
 def _known_target(q: Program) -> Program:

@@ -54,9 +54,9 @@ class Exported:
         counts them for less than as many independent draws.
 
         The groups are `posterior`, with NaN where a particle lacks a variable; `log_likelihood`, after
-        `evaluate(..., pointwise=True)`, each observation scaled and tempered as in the density; and `sample_stats`,
-        with `log_evidence` and, by level, `log_z_increment`, `ess` and `max_weight`, those of the weighted particles.
-        Observed values are arguments of the program, which an evaluation does not keep.
+        `evaluate(..., pointwise=True)`, each observation scaled and tempered as in the density; `observed_data`, then
+        as well, with the addresses where all particles observed the same; and `sample_stats`, with `log_evidence` and,
+        by level, `log_z_increment`, `ess` and `max_weight`, those of the weighted particles.
 
         Args:
             key: a key of `jax.random.key`, to resample with; None for the weighted particles.
@@ -76,7 +76,7 @@ class Exported:
             ...     s.observe("x", dist.Normal(z, 0.5), x)
             >>> out = sy.evaluate(model, jax.random.key(0), 1.3, particles=100, pointwise=True)
             >>> data = out.to_arviz(jax.random.key(1), 50)
-            >>> data.posterior["z"].shape, data.log_likelihood["x"].shape
-            ((1, 50), (1, 50))
+            >>> data.posterior["z"].shape, data.log_likelihood["x"].shape, float(data.observed_data["x"])
+            ((1, 50), (1, 50), 1.2999999523162842)
         """
         return as_arviz(self, key, draws)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import numpy as np
 
 from steelyard.errors import ArgumentError
@@ -64,7 +65,20 @@ def groups(out: Evaluation, key: Key | None, draws: Count | None) -> dict[str, A
     if key is None:
         stats["log_weight"] = (("chain", "draw"), np.asarray(out.log_weight)[None])
     found = {"posterior": each(chosen.trace), "sample_stats": group(stats, **({"level": labels} if labels else {}))}
-    return {**found, "log_likelihood": each(chosen.pointwise)} if chosen.pointwise else found
+    if not chosen.pointwise:
+        return found
+    data = {a: _plain(a, x) for a, x in _observed(out).items()}
+    axes = {dim: np.arange(size) for dims, x in data.values() for dim, size in zip(dims, x.shape, strict=True)}
+    about = {"inference_library": "steelyard"}
+    observed = {"observed_data": xarray.Dataset(data, coords=axes, attrs=about)} if data else {}
+    return {**found, "log_likelihood": each(chosen.pointwise), **observed}
+
+
+def _observed(out: Evaluation) -> dict[str, np.ndarray]:
+    """Return what was observed, as one array for each leaf of each address, where all particles observed the same."""
+    held = {a: x.value for a, x in out.record.observed.items() if bool(np.all(x.is_shared))}
+    leaves = ((a, path, x) for a, tree in held.items() for path, x in jax.tree.leaves_with_path(tree))
+    return {f"{a}{jax.tree_util.keystr(path)}": np.asarray(x) for a, path, x in leaves}
 
 
 def _variable(address: str, array: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
@@ -78,7 +92,12 @@ def _variable(address: str, array: np.ndarray) -> tuple[tuple[str, ...], np.ndar
             f"{PLACE}: the values at {address!r} are no numbers, or their shapes differ between particles. "
             f"Evaluation.to_dataframe takes them as they are."
         )
-    return ("chain", "draw", *(f"{address}_dim_{i}" for i in range(array.ndim - 1))), array[None]
+    dims, _ = _plain(address, array[0])
+    return ("chain", "draw", *dims), array[None]
+
+
+def _plain(address: str, array: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    return tuple(f"{address}_dim_{i}" for i in range(array.ndim)), array
 
 
 def _levels(out: Evaluation) -> tuple[list[str], dict[str, np.ndarray]]:

@@ -77,6 +77,15 @@ def used_steps(level: LevelSummary, shape: tuple[int, ...]) -> np.ndarray:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
+class Observed:
+    """What was observed at an address, and whether that is the same value in all particles that observed there."""
+
+    value: Any
+    is_shared: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
 class Record:
     """What people look at of how particles came about. The attributes are those of `Evaluation`."""
 
@@ -92,6 +101,8 @@ class Record:
     redrawn: bool = field(default=False, metadata={"static": True})
     # How a filter goes from one step to the next, if that was asked for.
     transitions: Transitions | None = None
+    # With these, what was observed. There is no particle axis.
+    observed: Map[Observed] = Map()
 
     def then(self, after: "Record") -> "Record":
         """Return the record of two programs one after the other; the ancestors of the second are in the first's."""
@@ -121,4 +132,5 @@ class Record:
     def rename(self, new: Callable[[str], str]) -> "Record":
         """Return the record under other addresses."""
         histories = tuple(history.rename(new) for history in self.histories)
-        return replace(self, histories=histories, pointwise=self.pointwise.rename(new), transitions=None)
+        renamed = {"pointwise": self.pointwise.rename(new), "observed": self.observed.rename(new)}
+        return replace(self, histories=histories, transitions=None, **renamed)
