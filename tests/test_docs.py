@@ -33,3 +33,10 @@ def test_every_public_name_has_an_entry_in_the_reference() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
     assert not [link for link in links if not (page.parent / link).exists()]
+
+
+def test_eight_schools_are_few_lines() -> None:
+    """From a NumPyro model to a plotted posterior."""
+    first = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "numpyro.md").read_text(), flags=re.DOTALL)[0]
+    assert "numpyro.sample" in first and "sy.plot" in first
+    assert len([line for line in first.splitlines() if line]) <= 15

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.contrib.control_flow import scan
 
 import steelyard as sy
 from tests.running import KEY
@@ -204,3 +205,41 @@ def test_what_cannot_be_right_is_refused(posterior: sy.Evaluation) -> None:
         sy.predict(line, KEY, 1.0, 0.0, posterior=posterior.trace)
     with pytest.raises(sy.ArgumentError, match="engine is"):
         sy.predict(line, KEY, 1.0, 0.0, posterior=posterior, engine="other")
+
+
+def test_deterministic_sites_of_numpyro_are_predicted(posterior: sy.Evaluation) -> None:
+    """Those of variables have the particles' values; those of data, the new data. None of them has a density."""
+
+    def p(x: Any) -> None:
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        numpyro.deterministic("twice", {"a": 2.0 * slope, "b": 1})
+        y = numpyro.sample("y", dist.Normal(slope, SHARP), obs=x)
+        numpyro.deterministic("of data", y + 1.0)
+        scan(lambda c, x: (c, numpyro.deterministic("each", x * slope)), 0.0, jnp.arange(3.0))
+
+    model = sy.from_numpyro(p)
+
+    def masked(s: sy.State, x: Any) -> None:
+        s.sample("slope2", dist.Normal(0.0, 1.0))
+        with s.when(x > 0):
+            model(s, x)
+
+    new = sy.predict(model, KEY, 0.7, posterior=posterior)
+    slope = np.asarray(posterior.trace["slope"])
+    np.testing.assert_allclose(new["twice"]["a"], 2 * slope, rtol=1e-6)
+    assert np.all(np.asarray(new["twice"]["b"]) == 1)
+    np.testing.assert_array_equal(new["of data"], new["y"] + 1.0)
+    np.testing.assert_allclose(new["each"], slope[:, None] * np.arange(3.0), rtol=1e-6)
+    assert not {"twice", "of data", "each"} & {*sy.addresses(model, 0.7).log_density}
+    for flag in (1.0, -1.0):
+        found = sy.predict(masked, KEY, flag, posterior=posterior)
+        assert bool(np.all(found.present("twice"))) == (flag > 0)
+    # A kernel of an extend may have them, because they are no observations; what it computes is not the target's.
+    q = sy.extend(lambda s: s.sample("v", dist.Normal(0.0, 1.0)), sy.from_numpyro(kernel))
+    out = sy.evaluate(q, KEY, particles=3)
+    assert list(sy.predict(q, KEY, posterior=out)) == []
+
+
+def kernel(v: Any) -> None:
+    u = numpyro.sample("u", dist.Normal(v, 1.0))
+    numpyro.deterministic("half", u / 2)

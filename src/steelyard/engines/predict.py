@@ -56,7 +56,8 @@ def predict(
         engine: as for `evaluate`.
 
     Returns:
-        A map from address to draws, with the particle axis first.
+        A map from address to draws, with the particle axis first. Of a NumPyro model it also has the deterministic
+        sites; those that depend on data are computed from the new ones.
 
     Raises:
         AddressError: posterior and model have no variable in common, or nothing was drawn at an address in `only`.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
@@ -39,6 +40,14 @@ class PredictiveState(State):
         self._record(address, 0.0)
         self._terms[address] = drawn
         return drawn
+
+    def keep(self, address: str, value: Any) -> None:
+        """Keep what a program computes from its variables with the predictions; it has no density."""
+        self._claim(address)
+        if self._present is not False:
+            self._terms[address] = jax.tree.map(jnp.asarray, value)
+        if self._present is not True:
+            self._masks[address] = self._present
 
     def _repeated(self, address: str, distribution: Any, value: Any) -> Any:
         """Return the distribution of as many draws as there are rows of data."""

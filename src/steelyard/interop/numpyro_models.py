@@ -17,6 +17,7 @@ from numpyro.primitives import Messenger
 
 from steelyard.distributions.densities import log_prob_anywhere
 from steelyard.distributions.scaled import RandomBits, Scaled
+from steelyard.engines.predictive import PredictiveState
 from steelyard.errors import ArgumentError
 from steelyard.interop.numpyro_flow import Flow
 from steelyard.interop.numpyro_guides import check_guide, is_transported, transported
@@ -36,6 +37,7 @@ def from_numpyro(f: Callable[..., Any], params: Mapping[str, Any] | None = None)
     trace, and observed sites, factors and the powers of `scale` enter the weight. Discrete sites are sampled, also
     where NumPyro would enumerate them. A subsampled plate adds a variable with the indices, under its name, and
     `prng_key` one with the bits of the key: a program is a function of its trace. The value is what the model returns.
+    Deterministic sites are computed by `predict`.
 
     Args:
         f: a NumPyro model, a guide, or one of the automatic guides `AutoNormal`, `AutoDiagonalNormal`,
@@ -108,6 +110,8 @@ class Sites(Messenger):
                 msg["value"] = self._s.sample(msg["name"], _Subsample(*msg["args"]))
             case "prng_key" if msg["value"] is None and msg["kwargs"]["rng_key"] is None:
                 msg["value"] = self._key()
+            case "deterministic" if isinstance(self._s, PredictiveState):
+                self._s.keep(msg["name"], msg["value"])
             case "mutable" if msg["value"] is msg["args"][0]:
                 raise ArgumentError(
                     f"{self._place}: {msg['name']!r} is mutable, but a program keeps nothing from call to call. "
