@@ -101,7 +101,7 @@ class Record:
     redrawn: bool = field(default=False, metadata={"static": True})
     # How a filter goes from one step to the next, if that was asked for.
     transitions: Transitions | None = None
-    # With these, what was observed. There is no particle axis.
+    # With densities by observation, what was observed. There is no particle axis.
     observed: Map[Observed] = Map()
 
     def then(self, after: "Record") -> "Record":
