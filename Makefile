@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DELETE_ON_ERROR:
 EXAMPLES ?= 500
 
-.PHONY: help install demo test laws bench lock format clean
+.PHONY: help install demo test laws bench docs lock format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -35,20 +35,27 @@ laws: $(STAMP)  ## run the laws on new random programs (make laws EXAMPLES=20000
 bench: .venv/.installed-bench .venv-particles/.installed  ## run the benchmarks
 	@$(BIN)/python -m benchmarks
 
+# A tutorial runs if it, the library or the lock has changed since it last did; what came of it is kept in .cache.
+docs: .venv/.installed-docs  ## build the documentation site, and run the tutorials that have changed
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "The site: site/index.html"
+
 format: $(STAMP)  ## apply what ruff can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # --fork-strategy fewest: one version of each package, whatever the Python, so that one set is tested.
-lock: | check-python  ## bring requirements.lock up to date with pyproject.toml (make lock UPGRADE=--upgrade: newest versions)
+COMPILE = .venv-lock/bin/uv --no-config --quiet pip compile $(UPGRADE) --no-strip-extras --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+lock: | check-python  ## bring the locks up to date with pyproject.toml (make lock UPGRADE=--upgrade: newest versions)
 	@test -x .venv-lock/bin/uv || { rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock \
 	  && .venv-lock/bin/python -m pip --quiet --disable-pip-version-check install uv; }
-	@.venv-lock/bin/uv --no-config --quiet pip compile pyproject.toml --output-file requirements.lock $(UPGRADE) \
-	  --all-extras --no-strip-extras --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+	@$(COMPILE) pyproject.toml --all-extras --output-file requirements.lock
+	@$(COMPILE) --group docs --constraints requirements.lock --output-file website/requirements.lock
 
 clean:  ## remove the environments and everything generated
-	rm -rf .venv .venv-lock .venv-particles build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .venv-particles .cache site build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: check-python
@@ -67,6 +74,11 @@ $(STAMP): requirements.lock pyproject.toml | check-python
 	@$(PIP) install --require-hashes --no-deps -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
+
+# What builds the site and the release, and no test needs.
+.venv/.installed-docs: $(STAMP) website/requirements.lock
+	@$(PIP) install --require-hashes --no-deps -r website/requirements.lock
+	@touch $@
 
 # What the benchmarks compare with. All that it depends on is in the lock.
 .venv/.installed-bench: $(STAMP) benchmarks/requirements.txt

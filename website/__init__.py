@@ -1,0 +1,1 @@
+"""How the documentation site is built: `make docs`. Nothing here is installed with the package."""
