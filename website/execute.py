@@ -77,7 +77,7 @@ def run(cell: Cell, script: Path, namespace: dict[str, Any]) -> tuple[str, Any]:
 
 def _is_drawing(value: Any) -> bool:
     items = list(value) if isinstance(value, (list, tuple)) else [value]
-    return bool(items) and all(type(item).__module__.startswith("matplotlib") for item in items)
+    return any(type(item).__module__.startswith("matplotlib") for item in items)
 
 
 def _shown(value: Any) -> str:

@@ -46,16 +46,11 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
 
 
 def gallery(page: str) -> str:
-    """Return a card for each tutorial: its last figure, its title, its question."""
+    """Return a card for each tutorial: its first figure, its title, its question."""
     folder = "" if page.startswith("tutorials/") else "tutorials/"
     cards = []
-    for tutorial, script in tutorials():
+    for tutorial, _ in tutorials():
         place = f"{folder}{tutorial.name}"
-        last = max(executed(script).glob("*-light.svg"), key=_number).stem.removesuffix("-light")
-        picture = as_markdown(f"{folder}{last}", tutorial.title).replace("\n", "\n    ")
+        picture = as_markdown(f"{place}-1", tutorial.title).replace("\n", "\n    ")
         cards.append(f"-   {picture}\n\n    [**{tutorial.title}**]({place}.md)\n\n    {tutorial.question}\n")
     return '<div class="grid cards gallery" markdown>\n\n' + "\n".join(cards) + "\n</div>"
-
-
-def _number(path: Path) -> int:
-    return int(path.stem.split("-")[-2])

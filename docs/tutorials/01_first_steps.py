@@ -193,3 +193,6 @@ def flip(s, z):
 sy.testing.assert_properly_weighted(
     sy.move(flip, sy.resample(sy.move(flip, coin))), particles=2
 )
+
+# %% [markdown]
+# Next: [a NumPyro model, tempered](02_eight_schools.py), or [filters, smoothers and learning](03_stochastic_volatility.py).
