@@ -43,12 +43,13 @@ def test_a_tutorial_asks_a_question_draws_and_checks(tutorial: Tutorial, script:
 
 
 def test_a_tutorial_is_a_notebook_too() -> None:
+    def statements(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line and not line.startswith("#")]
+
     for tutorial, script in TUTORIALS:
         cells = json.loads(notebook(tutorial))["cells"]
         code = "\n".join(cell["source"] for cell in cells if cell["cell_type"] == "code")
-        assert [line for line in code.splitlines() if line] == [
-            line for line in script.read_text().splitlines() if line and not line.startswith("# ") and line != "#"
-        ]
+        assert statements(code) == statements(script.read_text())
 
 
 def test_a_tutorial_runs_again_when_anything_that_it_depends_on_changes(
@@ -79,6 +80,17 @@ def test_a_tutorial_runs_again_when_anything_that_it_depends_on_changes(
 )
 def test_links_of_the_repository_lead_to_pages(before: str, after: str) -> None:
     assert pages.with_links_inside(before, "CONTRIBUTING.md", "contributing.md") == after
+
+
+def test_a_snippet_of_another_page_is_put_in() -> None:
+    index = pages.with_snippets((ROOT / "docs" / "index.md").read_text())
+    assert "sy.from_numpyro(eight_schools)" in index and "first snippet of" not in index
+
+
+def test_every_package_is_drawn_into_the_house() -> None:
+    drawn = (ROOT / "docs" / "how-it-works.md").read_text()
+    packages = [path.parent.name for path in (ROOT / "src" / "steelyard").glob("*/__init__.py")]
+    assert not [name for name in packages if f">{name}/<" not in drawn]
 
 
 def test_names_lead_to_their_docstrings() -> None:

@@ -38,7 +38,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     if place.startswith("reference/"):
         return markdown
     origin = next((origin for origin, there in pages.ELSEWHERE.items() if there == place), f"docs/{place}")
-    markdown = pages.with_links_inside(markdown, origin, place)
+    markdown = pages.with_links_inside(pages.with_snippets(markdown), origin, place)
     markdown = pages.with_links_to_names(markdown, in_tables=place == "reference.md")
     name = Path(place).stem
     markdown = markdown.replace(FILES, f"[Notebook]({name}.ipynb) · [script]({name}.py) · ")

@@ -3,6 +3,7 @@
 import os
 import re
 from pathlib import Path, PurePosixPath
+from textwrap import indent
 
 import steelyard as sy
 
@@ -20,6 +21,7 @@ ELSEWHERE = {
 LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)\s]+)\)")
 NAME = re.compile(r"`([A-Za-z_]+(?:\.[a-z_]+)?)`")
 IN_PROSE = re.compile(r"(?<![\[`])`sy\.([A-Za-z_.]+)((?:\([^`]*\))?)`(?![\]`])")
+SNIPPET = re.compile(r"<!-- (nested )?first snippet of (\S+) -->")
 FENCED = re.compile(r"(^```.*?^```$|^#[^\n]*$)", re.DOTALL | re.MULTILINE)
 
 
@@ -51,6 +53,16 @@ def reference_pages(reference: str) -> dict[str, str]:
         entries = "\n\n".join(f"::: steelyard.{name}" for name in names)
         pages[f"reference/{title.lower().replace(' ', '-')}.md"] = f"# {title}\n\n{entries}\n"
     return pages
+
+
+def with_snippets(markdown: str) -> str:
+    """Put the first snippet of another page where a page asks for it, so that it is written and tested once."""
+
+    def first(match: re.Match[str]) -> str:
+        code = re.findall(r"```python\n.*?```", (ROOT / match[2]).read_text(), flags=re.DOTALL)[0]
+        return indent(code, "    ") if match[1] else code
+
+    return SNIPPET.sub(first, markdown)
 
 
 def with_links_to_names(markdown: str, in_tables: bool) -> str:
