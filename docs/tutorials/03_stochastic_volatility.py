@@ -70,22 +70,25 @@ def step(p, y):
 # %% [markdown]
 # ## Filter
 #
-# A bootstrap filter is a `scan` of steps that are resampled. The loop compiles once, whatever its length: do not write the
-# steps out in Python. `keep` records a variable at each step. It is resampled after each observation, so that what
-# is kept has equal weights, and its mean is E[h_t | y_1, ..., y_t].
+# A bootstrap filter is a `scan` of steps, with a `resample` before each. The loop compiles once, whatever its length: do not write the
+# steps out in Python. `keep` records a variable at each step, and `filtered` asks what was known of it then: E[h_t | y_1, ..., y_t].
 
 
 # %%
 def bootstrap(p):
     def advance(q, y):
-        return sy.resample(sy.move(step(p, y), q))
+        return sy.move(step(p, y), sy.resample(q, threshold=0.5))
 
     return sy.scan(advance, initial(p), ys, keep=["h"])
 
 
-run = jax.jit(lambda key, p: sy.evaluate(bootstrap(p), key, particles=2000))
+@jax.jit
+def run(key, p):
+    return sy.evaluate(bootstrap(p), key, particles=2000, smoothing=True)
+
+
 out = run(jax.random.key(0), truth)
-filtered = out.kept.values["h"].mean(axis=1)
+filtered = out.filtered(lambda t: t["h"])[1:]  # the first is before any data
 out
 
 
@@ -127,27 +130,31 @@ assert np.abs(filtered - exact_filtered).mean() < 0.03
 # %% [markdown]
 # ## Smooth
 #
-# `trajectories` follows each particle back through its ancestors: paths, given *all* data. Close to the end they are as many as there are
-# particles. Far back they have few ancestors in common: resampling never forgets which particles it dropped.
+# `smoothed` draws whole paths, given *all* data, from the last step back to the first; `smoothing=True` above kept what it needs. `trajectories` is
+# cheaper: it follows each particle back through its ancestors. But far back they have few ancestors in common, because
+# resampling never forgets which particles it dropped.
 
 # %%
-paths = out.trajectories()["h"][:, 1:]
-smoothed = out.normalized_weights @ paths
-distinct = [len(np.unique(paths[:, t])) for t in range(T)]
-print(
-    f"distinct values: {distinct[0]} at the first step, {distinct[-1]} at the last"
-)
-assert np.abs(smoothed - exact_smoothed).mean() < 0.15
+paths = out.smoothed(jax.random.key(1), 500)["h"][:, 1:]
+ancestors = out.trajectories()["h"][:, 1:]
+smoothed, by_ancestors = paths.mean(axis=0), out.normalized_weights @ ancestors
+for name, means in [("smoothed", smoothed), ("trajectories", by_ancestors)]:
+    print(f"{name:13} mean error {np.abs(means - exact_smoothed).mean():.3f}")
+assert np.abs(smoothed - exact_smoothed).mean() < 0.05
 
 fig, (top, bottom) = plt.subplots(2, 1, figsize=(7, 5), sharex=True)
-top.plot(h, color="gray", lw=1, label="the hidden state")
-top.plot(filtered, lw=1.3, label="filtered")
-top.plot(smoothed, lw=1.8, label="smoothed")
-top.plot(exact_smoothed, ":", lw=1.5, label="smoothed, exact")
-top.set(title="log volatility")
+sy.plot.filtered(out, lambda t: t["h"], label="filtered, 90 %", ax=top)
+steps = np.arange(1, T + 1)
+top.plot(steps, smoothed, label="smoothed")
+top.plot(steps, exact_smoothed, ":", label="smoothed, exact")
+top.plot(steps, h, color="gray", lw=0.8, label="the hidden state")
+top.set(title="log volatility", xlabel="", ylabel="")
 top.legend(ncols=4, fontsize=8)
-bottom.semilogy(distinct)
-bottom.set(title="distinct ancestors of 2,000 paths", xlabel="step", ylim=(1, 4000))
+for name, draws in [("smoothed", paths), ("trajectories", ancestors[:500])]:
+    distinct = [len(np.unique(draws[:, t])) for t in range(T)]
+    bottom.semilogy(steps, distinct, label=name)
+bottom.set(title="distinct values among 500 paths", xlabel="step", ylim=(1, 700))
+bottom.legend(fontsize=8)
 
 # %% [markdown]
 # ## Learn

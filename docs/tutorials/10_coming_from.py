@@ -193,10 +193,11 @@ ax.legend(fontsize=8)
 # | `SMC(fk=ssm.Bootstrap(ssm=model, data=ys), N=1000)` | `sy.algorithms.smc(step, over=ys, initial=first)` with `particles=1000` |
 # | `ssm.GuidedPF`, `proposal` | `sy.algorithms.smc(step, proposal, over=ys, initial=first)` |
 # | `ESSrmin=0.5`, `resampling="systematic"` | `threshold=0.5`, `method="systematic"` |
-# | `alg.logLt`, `store_history=True` | `out.log_z`, `keep=["x"]` and `out.trajectories()` |
+# | `alg.logLt`, `collect=[Moments()]` | `out.log_z`, `keep=["x"]` and `out.filtered(h)` |
+# | `store_history=True`, `hist.backward_sampling_ON2(100)` | `sy.evaluate(..., smoothing=True)`, `out.smoothed(key, 100)` |
 # | `AdaptiveTempering` | `sy.algorithms.tempered(model, kernel, sy.adaptive())` |
 #
-# Keep particles for quasi-Monte Carlo, backward sampling, PMMH and SMC², and with its book.
+# Keep particles for quasi-Monte Carlo, on-line smoothing, PMMH and SMC², and with its book.
 #
 # ## Gen and GenJAX
 #
