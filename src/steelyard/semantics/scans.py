@@ -191,7 +191,8 @@ def check_structure(q: Scan, before: Evaluation, after: Evaluation) -> None:
             f"{describe(q)}: a step must leave the addresses, shapes and types that it finds, but it\n"
             + "".join(f"  {difference}\n" for difference in differences)
             + "Use move(f, q) for variables that are sampled again, with prev(f) in the target, or keep=[...] for a "
-            "filter; begin with a program that has the addresses of the step; or write the loop out in Python."
+            "filter; begin with a program that has the addresses of the step, s.factor(address, 0.0) for what is first "
+            "observed later; or write the loop out in Python."
         )
 
 
