@@ -15,7 +15,7 @@ import steelyard as sy
 
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
-    {"errors", "output", "types"},
+    {"ancestors", "errors", "output", "types"},
     {"arguments", "arrays", "maps"},
     {"distributions"},
     {"language", "particles"},

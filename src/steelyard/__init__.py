@@ -6,8 +6,8 @@ from steelyard import testing as testing
 from steelyard.algorithms.schedules import Schedule as Schedule
 from steelyard.algorithms.schedules import adaptive as adaptive
 from steelyard.algorithms.schedules import found as found
-from steelyard.engines.evaluate import Addresses as Addresses
-from steelyard.engines.evaluate import addresses as addresses
+from steelyard.engines.abstract import Addresses as Addresses
+from steelyard.engines.abstract import addresses as addresses
 from steelyard.engines.evaluate import evaluate as evaluate
 from steelyard.engines.evaluate import log_density as log_density
 from steelyard.engines.predict import predict as predict

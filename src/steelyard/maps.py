@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.ancestors import DeferredGather, Rearrangement, composed, take
 from steelyard.output import printable
 from steelyard.types import Mask
 
@@ -49,36 +50,6 @@ def select(mask: Mask, yes: Any, no: Any) -> Any:
         return jnp.where(mask.reshape(mask.shape + (1,) * (max(a.ndim, b.ndim) - mask.ndim)), a, b)
 
     return jax.tree.map(choose, yes, no)
-
-
-def take(values: Any, ancestors: Any) -> Any:
-    """Return the tree of arrays in which particle l holds what particle `ancestors[l]` held."""
-
-    def one(x: Any) -> Any:
-        if isinstance(x, np.ndarray) and isinstance(ancestors, np.ndarray):
-            return x[ancestors]
-        # Not x.at[...].get: it traces the same equations in five times the time, and a resampling takes every array.
-        x, indices = jnp.asarray(x), jnp.asarray(ancestors)
-        axes = tuple(range(indices.ndim, indices.ndim + x.ndim - 1))
-        rows = jax.lax.GatherDimensionNumbers(axes, collapsed_slice_dims=(0,), start_index_map=(0,))
-        indices = jax.lax.expand_dims(indices, (indices.ndim,))
-        return jax.lax.gather(x, indices, rows, (1, *x.shape[1:]), mode="promise_in_bounds")
-
-    return jax.tree.map(one, values)
-
-
-@dataclass(frozen=True, eq=False)
-class DeferredGather:
-    """Values that are still to be taken from ancestors, when somebody asks for them.
-
-    In a long sampler most variables are taken again and again before anyone looks at them, if ever.
-    """
-
-    values: Any
-    ancestors: Any
-
-    def now(self) -> Any:
-        return take(self.values, self.ancestors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,15 +141,17 @@ class Map(Mapping[str, T], Generic[T]):
         """Return the map in which particle l holds what particle `ancestors[l]` held."""
 
         # Variables that were taken together before have their ancestors in common.
-        composed: dict[int, Any] = {}
+        both_steps: dict[int, Any] = {}
 
         def later(value: Any) -> DeferredGather:
             if not isinstance(value, DeferredGather):
                 return DeferredGather(value, ancestors)
             before = value.ancestors
-            if id(before) not in composed:
-                composed[id(before)] = take(before, ancestors)
-            return DeferredGather(value.values, composed[id(before)])
+            if isinstance(ancestors, Rearrangement):
+                return DeferredGather(value.now(), ancestors)
+            if id(before) not in both_steps:
+                both_steps[id(before)] = composed(before, ancestors)
+            return DeferredGather(value.values, both_steps[id(before)])
 
         values: dict[str, Any] = {a: later(v) for a, v in self.values_at.items()}
         return Map(values, take(dict(self.masks), ancestors), self.origins)

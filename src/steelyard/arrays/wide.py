@@ -25,6 +25,10 @@ class Wide(NamedTuple):
         """Return the last number."""
         return Wide(self.high[-1], self.low[-1])
 
+    def of_slots(self, slots: Any) -> "Wide":
+        """Return the number of each slot; of one number, that for all of them."""
+        return self.last() if self.low.shape[0] == 1 else Wide(self.high[slots], self.low[slots])
+
     def rows(self, part: slice) -> "Wide":
         """Return some of the numbers."""
         return Wide(self.high[part], self.low[part])

@@ -23,6 +23,8 @@ from steelyard.types import is_traced
 KEPT = 64
 # How derivatives are taken does not matter where none is.
 _DERIVATIVES = frozenset({"policy", "jvp_jaxpr_fun", "fwd_jaxpr_thunk", "bwd", "out_trees"})
+# What a reduction computes is there as equations, too.
+_SAID_TWICE = frozenset({"computation"})
 
 # What JAX itself makes, which holds functions or can be called: kinds of keys, and meshes.
 _WITH_FUNCTIONS = (type(threefry_prng_impl), jax.sharding.Mesh)
@@ -55,6 +57,22 @@ def with_compiled_loops(closed: ClosedJaxpr) -> Callable[..., list[Any]] | None:
         return [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
 
     return run
+
+
+def compiled_once(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
+    """Return the function that these equations compute, which is compiled as a whole, and once.
+
+    Where something is not known yet, as where a gradient is taken, or it cannot be told whether equations are the same,
+    it is compiled at every call.
+    """
+    jaxpr = closed.jaxpr
+    if any(map(is_traced, closed.consts)):
+        return jax.jit(jaxpr_as_fun(closed))
+    try:
+        compiled = _compiled(_Same(jaxpr.replace(constvars=[], invars=[*jaxpr.constvars, *jaxpr.invars])))
+    except _UnknownError:
+        return jax.jit(jaxpr_as_fun(closed))
+    return lambda *args: compiled(*closed.consts, *args)
 
 
 def _function(alone: Jaxpr, equation: JaxprEqn) -> Callable[..., Any]:
@@ -115,7 +133,7 @@ def _signature(jaxpr: Jaxpr) -> Hashable:
     def typed(variables: Any) -> Hashable:
         return tuple((atom(v), v.aval) for v in variables)
 
-    if jaxpr.constvars or jaxpr.effects:
+    if jaxpr.constvars or any(map(_is_felt, jaxpr.effects)):
         raise _UnknownError
     equations = tuple(
         (e.primitive, tuple(map(atom, e.invars)), _parameter(_relevant(e.params)), typed(e.outvars)) for e in jaxpr.eqns
@@ -123,8 +141,13 @@ def _signature(jaxpr: Jaxpr) -> Hashable:
     return typed(jaxpr.invars), equations, tuple(map(atom, jaxpr.outvars))
 
 
+def _is_felt(effect: Any) -> bool:
+    """Tell whether an effect is one: that an equation names an axis of a mesh counts as an effect to JAX."""
+    return type(effect).__name__ != "NamedAxisEffect"
+
+
 def _relevant(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if name not in _DERIVATIVES}
+    return {name: value for name, value in parameters.items() if name not in _DERIVATIVES | _SAID_TWICE}
 
 
 def _parameter(value: Any) -> Hashable:

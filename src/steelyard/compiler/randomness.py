@@ -126,6 +126,17 @@ def threefry_key(key: Key) -> Key:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
+def has_words_anywhere(key: Key, count: int) -> bool:
+    """Tell whether any of so many words that a key draws can be had without the others, by `word_at`."""
+    return jax.random.key_impl(key) == _PARTICLE and count >= WIDE
+
+
+def word_at(key: Key, places: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+    """Return the words that `jax.random.bits(key, (count,), jnp.uint32)` has at some places."""
+    x0, x1 = _threefry(jax.random.key_data(key), places)
+    return x0 ^ x1
+
+
 def _threefry(key: UInt32[Array, "3"], low: UInt32[Array, " n"]) -> tuple[Array, Array]:
     """Threefry-2x32 (Salmon et al., 2011) with the particle as the high word of the counter."""
     k0, k1, high = key[0], key[1], key[2]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from steelyard.ancestors import indices_of, take
 from steelyard.arrays.manual_axes import varying_like_results
 from steelyard.compiler.common_subexpressions import eliminate_common_subexpressions
 from steelyard.compiler.equations import rewritten
@@ -15,7 +16,6 @@ from steelyard.compiler.rematerialization import rematerialized
 from steelyard.compiler.repeats import Repeats
 from steelyard.estimates.ancestry import Kept
 from steelyard.language.programs import Scan
-from steelyard.maps import take
 from steelyard.semantics.engine import Engine
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.provenance import Source, from_source, source_of
@@ -112,7 +112,7 @@ def _run(engine: Any, loop: _Loop, e0: Evaluation, preview: Preview, *, compare:
         new = alike(done.evaluation, e, engine.log_one)
         if resamples:
             cumulative = take(cumulative, done.ancestors)
-        record = done.levels, done.kept, done.ancestors if q.keep is not None else None
+        record = done.levels, done.kept, indices_of(done.ancestors) if q.keep is not None else None
         return (once.remove(new), done.arguments.varying(), done.arguments.score, cumulative), record
 
     carry = once.remove(carried), arguments.varying(), arguments.score, index if resamples else None
@@ -147,7 +147,7 @@ def _in_form(q: Scan, carry: Any, after: Step) -> Any:
     def of_every_step(x: Any) -> Any:
         return jnp.zeros((q.length, *x.shape), x.dtype)
 
-    record = after.levels, after.kept, after.ancestors if q.keep is not None else None
+    record = after.levels, after.kept, indices_of(after.ancestors) if q.keep is not None else None
     # Arrays that are none of those that went in, as those of a loop are.
     return jax.lax.optimization_barrier(carry), jax.tree.map(of_every_step, record)
 
@@ -160,7 +160,7 @@ def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, argument
     index = jnp.arange(e0.particles)
     kept = ()
     if q.keep is not None:
-        steps = index if done.ancestors is None else done.ancestors
+        steps = index if done.ancestors is None else indices_of(done.ancestors)
         first, w = kept_of(q, e0)
         kept = (Kept(first, values[0], w, values[1], steps[None], index),)
     return finish(q, e0, done.evaluation, levels, done.ancestors, kept)

@@ -1,28 +1,31 @@
-"""Running programs: `evaluate`, and what can be asked of a program without sampling."""
+"""Running programs: `evaluate`, and the density at a trace."""
 
 # Signatures then show the names that are written here, not what they stand for.
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key, check_objective
 from steelyard.compiler.equations import rewritten
-from steelyard.compiler.loops import with_compiled_loops
+from steelyard.compiler.loops import compiled_once, with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
+from steelyard.engines.abstract import explained
 from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
 from steelyard.engines.observed import observed_values
 from steelyard.engines.pointwise import ObservedState, PointwiseState
 from steelyard.engines.single import Single
+from steelyard.engines.spread import on_devices
 from steelyard.engines.transitions import filter_of, with_transitions
 from steelyard.engines.universal import Universal
 from steelyard.engines.vectorized import Vectorized
@@ -32,7 +35,7 @@ from steelyard.language.describe import describe
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
-from steelyard.output import printable
+from steelyard.particles.layout import checked
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values, dense
@@ -49,6 +52,7 @@ def evaluate(
     engine: EngineName = "vectorized",
     optimize: bool | Collection[Pass] = True,
     chunk: Count | None = None,
+    mesh: Mesh | None = None,
     pointwise: bool = False,
     smoothing: bool = False,
 ) -> Evaluation:
@@ -70,7 +74,11 @@ def evaluate(
         optimize: whether the passes of the compiler run; or which of them, by name. Results are the same up to
             rounding: `optimize=False` is the first thing to try when something looks wrong.
         chunk: run programs on at most so many particles at a time, which bounds the memory for what they compute on
-            the way; particles and weights themselves are kept for all. Gradients then run programs once more.
+            the way; particles and weights themselves are kept for all. Gradients then run programs once more. With a
+            mesh, so many on each device.
+        mesh: devices, to the axis "particles" of which the particles are shared out. Every array of the result that
+            has a particle axis lies on them; all others are on each. The same key gives the same particles on any
+            number of devices. The number of particles must be a multiple of that of the devices.
         pointwise: whether to keep log densities by observation, `Evaluation.pointwise`. The program whose density q
             denotes is then evaluated once more, at the particles that q gave.
         smoothing: of a filter, whether to keep its transitions, for `Evaluation.smoothed`. They are read off the
@@ -102,6 +110,7 @@ def evaluate(
     chunk = None if chunk is None else check_count(chunk, "evaluate", "chunk")
     check_objective(objective, "evaluate")
     passes = chosen(optimize)
+    devices = None if mesh is None else checked(mesh, particles, "evaluate")
     p = _known_target(q) if pointwise else None
     scan = filter_of(q, engine) if smoothing else None
     if engine not in ("vectorized", "universal"):
@@ -109,6 +118,8 @@ def evaluate(
     trace = None if given is None else _per_particle(given, particles)
     shared = Values.shared(args)
     if engine == "universal":
+        if devices is not None:
+            raise ArgumentError('evaluate: the universal engine runs in Python; a mesh needs engine="vectorized".')
         if any(map(is_traced, jax.tree.leaves((key, args, given)))):
             raise ArgumentError(
                 "evaluate: the universal engine runs on concrete values, and cannot run inside of jit, vmap or grad. "
@@ -126,9 +137,9 @@ def evaluate(
 
         out = run(key)
     else:
+        options = {"optimize": passes, "chunk": chunk}
 
         def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
-            options = {"optimize": passes, "chunk": chunk}
             out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
             if p is not None:
                 states = (PointwiseState, ObservedState)
@@ -136,13 +147,15 @@ def evaluate(
                 out = _with_pointwise(out, *(engine.run(p, shared, out.trace).pointwise for engine in engines))
             return out if scan is None else with_transitions(out, scan, shared)
 
+        if devices is not None:
+            run = on_devices(run, devices)
         if is_traced(key):
             with explained(q):
                 return _compiled(run, q, passes)(key)
         # A wrong program is found by tracing it, before anything is sampled.
         with explained(q):
             equations, shapes = jax.make_jaxpr(run, return_shape=True)(key)
-        known = with_compiled_loops(equations) if "loops" in passes and not is_staged() else None
+        known = _compiled_outside(equations, passes, devices is not None) if not is_staged() else None
         if known is None:
             out = _compiled(run, q, passes)(key)
         else:
@@ -195,63 +208,17 @@ def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar
     return total
 
 
-class Addresses(NamedTuple):
-    """The addresses of a program: those it samples, dom(tau), and all that have a density, dom(rho).
-
-    Example:
-        >>> import steelyard as sy
-        >>> sy.Addresses({"z"}, {"z", "x"}).observed
-        {'x'}
-    """
-
-    trace: set[str]
-    log_density: set[str]
-
-    @property
-    def observed(self) -> set[str]:
-        """The addresses that are observed, or are factors."""
-        return self.log_density - self.trace
-
-    def __repr__(self) -> str:
-        return printable(f"Addresses(trace={self.trace}, log_density={self.log_density})")
-
-
-def addresses(q: Programmable, *args: Any) -> Addresses:
-    """Return the addresses of a program, found by tracing it: nothing is run.
-
-    Args:
-        q: a program for the vectorized engine.
-        *args: what q is called with, or arrays of the same shapes.
-
-    Returns:
-        dom(tau) and dom(rho), with the addresses that only some particles may have.
-
-    Raises:
-        ArgumentError: the program branches on what it sampled, so that its addresses are not fixed.
-
-    Example:
-        >>> import numpyro.distributions as dist, steelyard as sy
-        >>> def model(s, x):
-        ...     z = s.sample("z", dist.Normal(0.0, 1.0))
-        ...     s.observe("x", dist.Normal(z, 0.5), x)
-        >>> sy.addresses(model, 1.3).trace, sy.addresses(model, 1.3).observed
-        ({'z'}, {'x'})
-    """
-    q = program(q)
-    out = abstractly(lambda key: Vectorized(key, 1).run(q, Values.shared(args)), q)
-    return Addresses(set(out.trace), set(out.log_density))
-
-
-def abstractly(run: Any, q: Program) -> Any:
-    """Trace `run(key)` without running it."""
-    with explained(q):
-        return jax.eval_shape(run, jax.random.key(0))
-
-
 def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Callable[..., Any]:
     """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
     cut = "segments" in passes and is_staged() and is_long(q)
     return rewritten(run, as_function=in_segments) if cut else run
+
+
+def _compiled_outside(equations: ClosedJaxpr, passes: frozenset[str], on_mesh: bool) -> Callable[..., Any] | None:
+    """Return how a program runs outside of `jit`; None, for operation by operation."""
+    if on_mesh:
+        return compiled_once(equations)
+    return with_compiled_loops(equations) if "loops" in passes else None
 
 
 def _with_pointwise(out: Evaluation, pointwise: Map[Any], values: Map[Any]) -> Evaluation:
@@ -265,18 +232,6 @@ def _known_target(q: Program) -> Program:
         raise GrammarError(
             f"evaluate(..., pointwise=True) takes densities by observation from the density that the program denotes, "
             f"which is not known here. {error}"
-        ) from error
-
-
-@contextmanager
-def explained(q: Program) -> Iterator[None]:
-    """Say what to do about a program that needs concrete values where there are none."""
-    try:
-        yield
-    except jax.errors.ConcretizationTypeError as error:
-        raise ArgumentError(
-            f"{describe(q)} branches on what it sampled, so that its addresses are known only when it runs. "
-            f'Use evaluate(..., engine="universal"), or s.when(flag) in place of the condition.'
         ) from error
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_key
-from steelyard.engines.evaluate import explained
+from steelyard.engines.abstract import explained
 from steelyard.engines.gathering import as_objects
 from steelyard.engines.predictive import PredictiveState
 from steelyard.engines.universal import Universal

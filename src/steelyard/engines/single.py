@@ -71,6 +71,9 @@ class Single:
     def noise(self, method: str, log_weights: Any) -> Noise:
         raise TypeError("a target program does not resample")
 
+    def noises(self, method: str, rows: Any) -> Noise:
+        raise TypeError("a target program does not resample")
+
 
 def _any_draw(site: int, address: str, distribution: Distribution) -> Any:
     return draw(distribution, jax.random.key(0))

@@ -88,3 +88,7 @@ class Universal(OneByOne):
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         return draw_noise(self._keys.next()(0), method, self._particles).to_uniforms()
+
+    def noises(self, method: str, rows: Any) -> Noise:
+        level = self._keys.next()
+        return Noise.stacked([draw_noise(level(i), method, len(row)).to_uniforms() for i, row in enumerate(rows)])

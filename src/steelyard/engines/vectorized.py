@@ -13,7 +13,7 @@ from steelyard.compiler.equations import without_gradients
 from steelyard.compiler.keys import Drawn, FirstWords, KeyCounter, LevelDraws, Sites
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.previews import Previews
-from steelyard.compiler.randomness import computed_once, threefry_key
+from steelyard.compiler.randomness import computed_once, has_words_anywhere, threefry_key, word_at
 from steelyard.compiler.reuse import EquationCache, Reuse
 from steelyard.compiler.rolled import rolled
 from steelyard.distributions.bijections import pushed
@@ -24,6 +24,7 @@ from steelyard.engines.walk import Transition, walk
 from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, State, run
 from steelyard.maps import Map
+from steelyard.particles.layout import SPLIT, apart_on_devices, as_on_a_device, devices, laid_out
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise
@@ -58,13 +59,15 @@ class Vectorized:
         self._equations = EquationCache()
         self._voice = Voice()
         self._is_traced = is_traced(key)
-        self.log_one = jnp.zeros(particles)
+        self.log_one = laid_out(jnp.zeros(particles), particles)
         self.objective = objective
         self.kernels = KernelDomains()
         self.previews = Previews()
 
     def known(self, f: Program, c0: Values, e1: Evaluation) -> Reuse | None:
-        return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
+        # Equations are run by devices, and traced as such.
+        with as_on_a_device(self._particles):
+            return self._equations.reuse(f, c0, e1) if "reuse" in self.passes else None
 
     def run(self, q: Program, c0: Values, tau0: Map[Any] | None = None) -> Evaluation:
         return judgement.evaluate(self, Premise(q, c0, tau0), self._seen)
@@ -74,7 +77,7 @@ class Vectorized:
             return self.run(q, c0, tau0)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
-        draws, particles = self.draws(), jnp.arange(self._particles)
+        draws, particles = self.draws(), self._numbers()
         if isinstance(known, Reuse):
             return self._rest(known, c0, tau0)
 
@@ -97,11 +100,14 @@ class Vectorized:
         self.previews.expect_draws(place, together)
         return Run(value, *others)
 
+    def _numbers(self) -> Any:
+        return laid_out(jnp.arange(self._particles), self._particles)
+
     def _rest(self, known: Reuse, c0: Values, tau0: Map[Any]) -> Run:
         """Run what is left of a primitive program of which some results are known."""
         rho, equations, kept = known
         needed, given, one = equations.computing([a for a in equations.needs if a not in rho], kept)
-        varying = jnp.arange(self._particles), tau0.restrict(needed), given
+        varying = self._numbers(), tau0.restrict(needed), given
         value, (changed, computed) = run_for_each(one, c0, *varying, chunk=self._chunk)
         return Run(value.with_leaves(kept), equations.trace(tau0, changed), computed | rho, None)
 
@@ -149,7 +155,7 @@ class Vectorized:
                 return None, transition(at, lambda number: threefry_key(level(particle, number)), given)
 
         def every(own: list[Any], tau: Map[Any]) -> Moved:
-            return run_for_each(one, c0.with_varying(own), jnp.arange(self._particles), tau, chunk=self._chunk)[1]
+            return run_for_each(one, c0.with_varying(own), self._numbers(), tau, chunk=self._chunk)[1]
 
         return without_gradients(every)(c0.varying(), tau)
 
@@ -158,7 +164,7 @@ class Vectorized:
         return Map(values), log_det
 
     def accepts(self, log_alpha: Any) -> Any:
-        keys = jax.vmap(self._keys.next())(jnp.arange(self._particles))
+        keys = jax.vmap(self._keys.next())(self._numbers())
         accepted = is_accepted(jax.vmap(lambda key: jax.random.uniform(key, (2,)))(keys), log_alpha)
         # Else all that follows would decide again, and all that was decided before it.
         return jax.vmap(computed_once)(keys, accepted)
@@ -169,7 +175,16 @@ class Vectorized:
             self._voice.say(f"{place}: {message}")
 
     def noise(self, method: str, log_weights: Any) -> Noise:
-        return draw_noise(self._keys.next()(0), method, self._particles)
+        key = self._keys.next()(0)
+        anywhere = has_words_anywhere(key, 2 * self._particles + 2)
+        return draw_noise(key, method, self._particles, partial(word_at, key) if anywhere else None)
+
+    def noises(self, method: str, rows: Any) -> Noise:
+        level, (islands, size) = self._keys.next(), rows.shape
+        draw = jax.vmap(lambda island: draw_noise(level(island), method, size))
+        if devices(islands) > 1:
+            draw = apart_on_devices(draw, SPLIT, SPLIT)
+        return draw(laid_out(jnp.arange(islands), islands))
 
 
 def run_for_each(
@@ -195,11 +210,16 @@ def run_for_each(
         known.update(results=results, varies=varies, structure=structure)
         return [x for x, v in zip(results, varies, strict=True) if v], rest
 
-    if chunk is None:
-        results, rest = jax.vmap(one)(arguments.varying(), *varying)
-    else:
-        batches = jax.checkpoint(lambda xs: one(*xs))
-        results, rest = jax.lax.map(batches, (arguments.varying(), *varying), batch_size=chunk)
+    def every(*particles: Any) -> Any:
+        if chunk is None:
+            return jax.vmap(one)(*particles)
+        return jax.lax.map(jax.checkpoint(lambda xs: one(*xs)), particles, batch_size=chunk)
+
+    particles = arguments.varying(), *varying
+    if devices(jax.tree.leaves(particles)[0].shape[0]) > 1:
+        # Programs are independent of each other: on its device each runs as if there were no other.
+        every = apart_on_devices(every, SPLIT, SPLIT)
+    results, rest = every(*particles)
     results = iter(results)
     leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
     return Values(tuple(leaves), known["varies"], known["structure"]), rest

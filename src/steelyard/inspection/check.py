@@ -10,7 +10,7 @@ import jax
 
 from steelyard.compiler.draws import draw as draw_one
 from steelyard.compiler.equations import reach
-from steelyard.engines.evaluate import abstractly
+from steelyard.engines.abstract import abstractly
 from steelyard.engines.vectorized import Vectorized
 from steelyard.language.describe import describe
 from steelyard.language.programs import Primitive, Program, Programmable, Propose, program

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from steelyard.compiler.reuse import equations_of
-from steelyard.engines.evaluate import abstractly
+from steelyard.engines.abstract import abstractly
 from steelyard.engines.vectorized import Vectorized
 from steelyard.language.programs import Primitive, Programmable, program
 from steelyard.language.rewrite import marginal

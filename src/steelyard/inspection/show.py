@@ -78,9 +78,12 @@ def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
         case Propose(p, inner, objective):
             aim = [] if objective is None else [(" objective ", "dim"), getattr(objective, "__name__", "?")]
             return _heading("propose", *aim), [("target", p), ("proposal", inner)]
-        case Resample(inner, method, threshold):
+        case Resample(inner, method, threshold, None):
             when = "" if threshold is None else f" where ESS < {threshold:g} L"
             return _heading("resample", f" {method}{when}"), [("", inner)]
+        case Resample(inner, method, threshold, islands):
+            when = "" if threshold is None else f", together where ESS < {threshold:g} of them"
+            return _heading("resample", f" {method} in {islands} islands{when}"), [("", inner)]
         case Scan():
             inner = q.build(Carried(), 0) if q.length else q.q
             return _heading("scan", f" {q.length} times"), [("first", q.q), ("then", inner)]

@@ -127,7 +127,9 @@ def propose(p: Programmable, q: Programmable, *, objective: Function | None = No
     return Propose(p, q, check_objective(objective, "propose"))
 
 
-def resample(q: Programmable, *, method: Method = "systematic", threshold: float | None = None) -> Resample:
+def resample(
+    q: Programmable, *, method: Method = "systematic", threshold: float | None = None, islands: Count | None = None
+) -> Resample:
     """Draw the particles of q again, each ancestor in proportion to its weight.
 
         c1, tau1, rho1, w1 <- q(c0)    a ~ resample(w1)
@@ -137,17 +139,26 @@ def resample(q: Programmable, *, method: Method = "systematic", threshold: float
     Every particle leaves with the average weight. With a threshold the particles and their weights pass unchanged where
     the effective sample size is large enough; both cases are properly weighted.
 
+    With islands, groups of particles are resampled each on its own, and each particle leaves with the average weight of
+    its island. On many devices nothing but these averages is then sent from one to another. The price is that islands
+    of small weight are carried along. With a threshold too, all particles are resampled together where the effective
+    number of islands, by their weights, is below this fraction of the islands; that is properly weighted for particles
+    that are exchangeable, as those of any program are.
+
     Args:
         q: any inference program.
         method: `systematic`, `stratified`, `multinomial` or `residual`. With each of them, every single particle takes
             ancestor k with probability w_k / sum(w).
-        threshold: resample only where the effective sample size is below this fraction of the number of particles.
+        threshold: resample only where the effective sample size is below this fraction of the number of particles; with
+            islands, resample all particles together where the effective number of islands is below this fraction.
+        islands: how many groups of neighbours are resampled on their own; the particles must be a multiple of it, and
+            on a mesh it must be a multiple of the devices.
 
     Returns:
         An inference program for the same density.
 
     Raises:
-        ArgumentError: the method is unknown or the threshold is not in (0, 1].
+        ArgumentError: the method is unknown, the threshold is not in (0, 1], or there is no positive number of islands.
 
     Example:
         >>> import jax, steelyard as sy
@@ -155,6 +166,11 @@ def resample(q: Programmable, *, method: Method = "systematic", threshold: float
         >>> out = sy.evaluate(sy.resample(q, method="residual"), jax.random.key(0), particles=3)
         >>> out.log_weight
         Array([0.5, 0.5, 0.5], dtype=float32)
+
+    References:
+        Vergé, Dubarry, Del Moral and Moulines, 2015. On parallel implementation of sequential Monte Carlo methods: the
+        island particle model. Whiteley, Lee and Heine, 2016. On the role of interaction in sequential Monte Carlo
+        algorithms.
     """
     if method not in get_args(Method):
         raise ArgumentError(f"resample: unknown method {method!r}; choose one of {', '.join(get_args(Method))}.")
@@ -162,7 +178,8 @@ def resample(q: Programmable, *, method: Method = "systematic", threshold: float
         raise ArgumentError(
             f"resample: threshold is a fraction of the number of particles, in (0, 1], got {threshold!r}."
         )
-    return Resample(program(q), method, threshold)
+    islands = None if islands is None else check_count(islands, "resample", "islands")
+    return Resample(program(q), method, threshold, islands)
 
 
 def move(q2: Programmable, q1: Programmable) -> Move:

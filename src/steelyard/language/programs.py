@@ -134,6 +134,7 @@ class Resample(Program):
     q: Program
     method: Method = "systematic"
     threshold: float | None = None
+    islands: int | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from steelyard.arrays.wide import Wide, add, high_product, less, prefix_sums, ratio
 from steelyard.maps import take
-from steelyard.particles.weights import scaled, total
+from steelyard.particles.sums import total_of_fractions
+from steelyard.particles.weights import scaled
 
 # Up to here a table of all comparisons, which is one operation, is faster than a loop.
 FEW = 128
@@ -29,7 +30,7 @@ FRACTION = 30
 def masses(log_weights: Any) -> Wide:
     """Return integers in proportion to the weights, with a sum between 0.7 and 1.6 times 2^62; 0 if it is undefined."""
     weights = scaled(jax.lax.stop_gradient(log_weights))
-    whole = total(weights)
+    whole = total_of_fractions(weights)
     number = weights * (2.0**62 / jax.lax.reduce_precision(whole, exponent_bits=8, mantissa_bits=0))
 
     def split(number: Any) -> Wide:
@@ -59,19 +60,33 @@ def inverse_cdf(log_weights: Any, uniforms: Wide, size: int) -> Any:
 def strata(log_weights: Any, uniforms: Wide, size: int) -> Any:
     """One position in each of L equal strata: systematic for one uniform, stratified for L of them."""
     ends = prefix_sums(masses(log_weights))
-    ends, bits = _in_strata(ends, ends.last(), size)
+    particles = ends.low.shape[0]
+    return _filled(slot_ends(ends, ends.last(), uniforms, particles, size), size, particles)
+
+
+def slot_ends(ends: Wide, whole: Wide, uniforms: Any, particles: int, size: int) -> Any:
+    """Return, for each particle of some, the slot at which the next one begins.
+
+    Args:
+        ends: where its weight ends, when all of them lie end to end.
+        whole: the sum of all weights.
+        uniforms: one for all strata, or one for each.
+        particles: how many particles there are.
+        size: how many slots.
+    """
+    ends, bits = _in_strata(ends, whole, particles, size)
     stratum = ends.shifted(-bits).low.astype(jnp.int32)
     offset = ends.shifted(64 - bits)
-    mine = uniforms.last() if uniforms.low.shape[0] == 1 else take(uniforms, jnp.minimum(stratum, size - 1))
+    mine = uniforms.of_slots(jnp.minimum(stratum, size - 1))
     # The low words matter only where few are drawn from many; elsewhere they are not even computed.
     inside = mine.high < offset.high if bits <= 32 else less(mine, offset)
-    return _filled(stratum + inside, size, ends.low.shape[0])
+    return stratum + inside
 
 
 def residual(log_weights: Any, uniforms: Wide, size: int) -> Any:
     """floor(L w_k) copies of each particle, and the rest from what is left of the weights."""
     mass = masses(log_weights)
-    share, bits = _in_strata(mass, prefix_sums(mass).last(), size)
+    share, bits = _in_strata(mass, prefix_sums(mass).last(), mass.low.shape[0], size)
     # To the nearest: a weight that is a multiple of 1/L but for rounding counts as one.
     share, bits = add(share, Wide.of(1)).shifted(-1), bits - 1
     ends = prefix_sums(share.shifted(-bits).low.astype(jnp.int32))
@@ -80,9 +95,9 @@ def residual(log_weights: Any, uniforms: Wide, size: int) -> Any:
     return jnp.where(jnp.arange(size) < ends[-1], kept, drawn)
 
 
-def _in_strata(mass: Wide, whole: Wide, size: int) -> tuple[Wide, int]:
+def _in_strata(mass: Wide, whole: Wide, particles: int, size: int) -> tuple[Wide, int]:
     """Return masses in units of the stratum, and how many bits are behind the point: more, if strata are few."""
-    finer = max(0, mass.low.shape[0].bit_length() - size.bit_length())
+    finer = max(0, particles.bit_length() - size.bit_length())
     bits = FRACTION + finer
     return high_product(mass, ratio(Wide.of(size << bits), whole)), bits
 

@@ -9,6 +9,7 @@ only on average over l, because their ancestors come in order: a uniformly rando
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,8 @@ from steelyard.arguments import MOST
 from steelyard.arrays.wide import Wide, high_product
 from steelyard.errors import ArgumentError
 from steelyard.particles import exact
+from steelyard.particles.layout import devices
+from steelyard.particles.routes import Routes, route
 from steelyard.particles.weights import normalize
 from steelyard.types import Key
 
@@ -45,6 +48,12 @@ class Noise(NamedTuple):
         high, fraction = np.divmod(np.asarray(uniforms, np.float64) * 2.0**32, 1.0)
         words = (jnp.asarray(x.astype(np.uint32)) for x in (high, fraction * 2.0**32))
         return cls(Wide(*words), rotation)
+
+    @classmethod
+    def stacked(cls, noises: "list[Noise]") -> "Noise":
+        """Return the noise of several resamplers, for NumPy, along a first axis."""
+        uniforms, rotations = zip(*noises, strict=True)
+        return cls(np.stack(uniforms), np.array(rotations))
 
     def to_uniforms(self) -> "Noise":
         """Return for NumPy the same noise as for JAX, in the 53 bits that a float has below one."""
@@ -102,16 +111,45 @@ RESAMPLERS: dict[str, Resampler] = {
 }
 
 
-def draw_noise(key: Key, method: str, size: int) -> Noise:
-    """Draw the noise that a method needs for `size` particles, in JAX."""
+class UniformsBySlot(NamedTuple):
+    """The uniforms of so many slots, 64 random bits each, which each device draws where it needs them."""
+
+    word_at: Callable[[Any], Any]
+    size: int
+
+    def of_slots(self, slots: Any) -> Wide:
+        """Return the uniforms of some slots."""
+        high, low = (self.word_at((slots + start).astype(jnp.uint32)) for start in (2, self.size + 2))
+        return Wide(high, low)
+
+
+def draw_noise(key: Key, method: str, size: int, word_at: Callable[[Any], Any] | None = None) -> Noise:
+    """Draw the noise that a method needs for `size` particles, in JAX.
+
+    `word_at` gives the words that the key draws at some places, without the others, if there is a way.
+    """
     count = RESAMPLERS[method].uniforms(size)
+    if devices(size) > 1 and method == "stratified" and word_at is not None:
+        return Noise(UniformsBySlot(word_at, size), _rotation(word_at(jnp.arange(2, dtype=jnp.uint32)), size))
     words = jax.random.bits(key, (2 * count + 2,), jnp.uint32)
-    rotation = jax.jit(high_product)(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
-    return Noise(Wide(words[2 : count + 2], words[count + 2 :]), rotation)
+    return Noise(Wide(words[2 : count + 2], words[count + 2 :]), _rotation(words, size))
 
 
-def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
+def _rotation(words: Any, size: int) -> Any:
+    return high_product(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
+
+
+def ancestors(log_weights: Any, method: str, noise: Noise, size: int, stay: Any = False) -> Any:
     """Return for each of `size` particles the index of its ancestor, with probability proportional to its weight.
+
+    Where particles are on several devices and ancestors come in order, they are `Routes` through the devices.
+
+    Args:
+        log_weights: the log weights of the particles.
+        method: a name in `RESAMPLERS`.
+        noise: what the method draws.
+        size: how many to draw.
+        stay: whether all particles stay where they are; if so, `size` is how many there are.
 
     Raises:
         ArgumentError: there are more particles than indices of 32 bits.
@@ -122,9 +160,20 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
         >>> ancestors(np.log([0.1, 0.2, 0.7]), "systematic", Noise(np.array([0.5]), 1), 3)
         array([2, 2, 1])
     """
-    if max(size, log_weights.shape[0]) > MOST:
-        raise ArgumentError(f"resample: at most 2^31 - 1 particles, got {max(size, log_weights.shape[0]):,}.")
+    particles = log_weights.shape[0]
+    if max(size, particles) > MOST:
+        raise ArgumentError(f"resample: at most 2^31 - 1 particles, got {max(size, particles):,}.")
     resampler = RESAMPLERS[method]
+    if not isinstance(log_weights, np.ndarray) and resampler.exact is exact.strata and size == particles:
+        if devices(size) > 1:
+            slot_ends = partial(exact.slot_ends, uniforms=noise.uniforms, particles=particles, size=size)
+            return route(exact.masses(log_weights), slot_ends, noise.rotation, stay, size)
+    indices = _indices(log_weights, resampler, noise, size)
+    xp = log_weights.__array_namespace__()
+    return indices if stay is False else xp.where(stay, xp.arange(size), indices)
+
+
+def _indices(log_weights: Any, resampler: Resampler, noise: Noise, size: int) -> Any:
     if isinstance(log_weights, np.ndarray):
         with np.errstate(invalid="ignore"):
             indices = resampler.ancestors(normalize(log_weights), noise.uniforms, size)
@@ -139,6 +188,8 @@ def ancestors(log_weights: Any, method: str, noise: Noise, size: int) -> Any:
 
 def distinct(indices: Any) -> Any:
     """Return how many different ancestors there are."""
+    if isinstance(indices, Routes):
+        return indices.distinct
     if isinstance(indices, np.ndarray):
         return np.unique(indices).size
     return jnp.zeros(indices.shape[0], bool).at[indices].set(True).sum()

@@ -10,6 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.particles.layout import devices
+from steelyard.particles.sums import total_of_fractions
+
 # Longer sums in single precision are made of sums of so many numbers: one accumulator stops growing at 2^24.
 BLOCK = 2**20
 
@@ -26,6 +29,8 @@ def total(x: Any) -> Any:
     xp, size = x.__array_namespace__(), x.shape[-1]
     if isinstance(x, np.ndarray) or size <= BLOCK:
         return xp.sum(x, axis=-1)
+    if (count := devices(size)) > 1:
+        return xp.sum(total(x.reshape(*x.shape[:-1], count, -1)), axis=-1)
     whole = size - size % BLOCK
     blocks = xp.sum(x[..., :whole].reshape(*x.shape[:-1], -1, BLOCK), axis=-1)
     return total(blocks) + xp.sum(x[..., whole:], axis=-1)
@@ -76,6 +81,21 @@ def log_mean(log_weights: Any) -> Any:
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return largest(log_weights)[..., 0] + _log(total(scaled(log_weights)) / log_weights.shape[-1])
+
+
+def log_mean_in_any_order(log_weights: Any) -> Any:
+    """Return log (1/L) sum_l w_l of one population, to the last bit the same on any number of devices."""
+    if isinstance(log_weights, np.ndarray):
+        return log_mean(log_weights)
+    return largest(log_weights)[0] + jnp.log(total_of_fractions(scaled(log_weights)) / log_weights.shape[0])
+
+
+def effective_sample_size_in_any_order(log_weights: Any) -> Any:
+    """Return (sum w)^2 / sum w^2 of one population, to the last bit the same on any number of devices."""
+    if isinstance(log_weights, np.ndarray):
+        return effective_sample_size(log_weights)
+    w = scaled(log_weights)
+    return total_of_fractions(w) ** 2 / total_of_fractions(w**2)
 
 
 def log_increment(log_weights: Any, log_factors: Any) -> Any:

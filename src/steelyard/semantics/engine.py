@@ -121,3 +121,7 @@ class Engine(Protocol):
     def noise(self, method: str, log_weights: Any) -> Noise:
         """Draw what a resampler needs."""
         ...
+
+    def noises(self, method: str, rows: Any) -> Noise:
+        """Draw what resamplers of islands need, from log weights by island; along a first axis."""
+        ...

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from steelyard.ancestors import indices_of, take
 from steelyard.arguments import check_count, check_key
 from steelyard.errors import ArgumentError
 from steelyard.estimates.ancestry import Kept, trajectories
@@ -18,7 +19,7 @@ from steelyard.estimates.expectation import expectation
 from steelyard.estimates.exports import Exported
 from steelyard.estimates.filtered import Filtered
 from steelyard.estimates.uncertainty import Uncertain
-from steelyard.maps import Map, take
+from steelyard.maps import Map
 from steelyard.output import Encodable, drawn, hypertext, rendered
 from steelyard.particles import resampling, weights
 from steelyard.semantics.facts import Facts, total_score
@@ -242,7 +243,8 @@ class Evaluation(Exported, Filtered, Uncertain):
     def finished(self) -> "Evaluation":
         """Return the evaluation without the facts that only rules need."""
         facts = replace(self.facts, kernel=None, marginal=None, provenance=None, returned=None)
-        return replace(self, facts=facts)
+        record = replace(self.record, ancestors=indices_of(self.record.ancestors))
+        return replace(self, record=record, facts=facts)
 
     def as_arguments(self, c0: Values) -> Values:
         """Return what the next program is called with: the value of this one, which was called with c0."""

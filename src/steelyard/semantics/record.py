@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from steelyard.ancestors import composed
 from steelyard.estimates.ancestry import Kept
 from steelyard.estimates.smoothing import Transitions
-from steelyard.maps import Map, take
+from steelyard.maps import Map
 from steelyard.particles import resampling, weights
 from steelyard.types import Ancestors, LogWeights, Scalar, is_traced
 
@@ -124,7 +125,7 @@ class Record:
         """Return the record of particles that were resampled."""
         return replace(
             self,
-            ancestors=ancestors if self.ancestors is None else take(self.ancestors, ancestors),
+            ancestors=ancestors if self.ancestors is None else composed(self.ancestors, ancestors),
             histories=tuple(history.reindex(ancestors) for history in self.histories),
             pointwise=self.pointwise.reindex(ancestors),
         )

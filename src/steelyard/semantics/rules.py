@@ -30,6 +30,7 @@ from steelyard.language.programs import (
 from steelyard.language.rewrite import marginal, target
 from steelyard.maps import Domain, Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
+from steelyard.particles.islands import ancestors_within, average_weights, chosen, in_islands
 from steelyard.semantics import conditions
 from steelyard.semantics.engine import Engine, Known, Premise, Rule, Trace
 from steelyard.semantics.evaluation import Evaluation
@@ -140,17 +141,42 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
     -----------------------------------------------------------------
     c1[a], tau1[a], rho1[a], w2 <- resample(q)(c0)
     """
+    if q.islands is not None:
+        return (yield from resample_islands(engine, q, q.islands, c0))
     e1 = yield Premise(q.q, c0)
     w1, size = e1.log_weight, e1.particles
-    a = resampling.ancestors(w1, q.method, engine.noise(q.method, w1), size)
-    w2, resampled = engine.log_one + weights.log_mean(w1), 1
+    noise, enough = engine.noise(q.method, w1), False
     if q.threshold is not None:
-        xp = w1.__array_namespace__()
-        enough = weights.effective_sample_size(w1) >= q.threshold * size * (1 - ROUNDING)
-        a = xp.where(enough, xp.arange(size), a)
-        w2, resampled = xp.where(enough, w1, w2), xp.where(enough, 0, 1)
+        enough = weights.effective_sample_size_in_any_order(w1) >= q.threshold * size * (1 - ROUNDING)
+    a = resampling.ancestors(w1, q.method, noise, size, stay=enough)
+    w2 = engine.log_one + weights.log_mean_in_any_order(w1)
+    w2 = w2 if q.threshold is None else w1.__array_namespace__().where(enough, w1, w2)
     e = e1.reindex(a)
+    resampled = 1 if q.threshold is None else w1.__array_namespace__().where(enough, 0, 1)
     level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=resampled, method=q.method)
+    return replace(e, log_weight=w2, record=e.record.with_level(level))
+
+
+def resample_islands(engine: Engine, q: Resample, islands: int, c0: Values) -> Rule:
+    """Resample within islands i, where their effective number is not below the threshold, if there is one.
+
+    c1, tau1, rho1, w1 <- q(c0)    a_i ~ resample(w1_i)    w2_i = mean(w1_i)
+    -------------------------------------------------------------------------
+    c1[a], tau1[a], rho1[a], w2 <- resample(q, islands=n)(c0)
+    """
+    e1 = yield Premise(q.q, c0)
+    w1, size = e1.log_weight, e1.particles
+    rows = in_islands(w1, islands)
+    a = ancestors_within(rows, q.method, engine.noises(q.method, rows))
+    averages = average_weights(rows)
+    w2 = engine.log_one + averages.repeat(size // islands)
+    if q.threshold is not None:
+        noise = engine.noise(q.method, w1)
+        enough = weights.effective_sample_size_in_any_order(averages) >= q.threshold * islands * (1 - ROUNDING)
+        a = chosen(enough, a, resampling.ancestors(w1, q.method, noise, size, stay=enough))
+        w2 = w1.__array_namespace__().where(enough, w2, engine.log_one + weights.log_mean_in_any_order(w1))
+    e = e1.reindex(a)
+    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=1, method=q.method)
     return replace(e, log_weight=w2, record=e.record.with_level(level))
 
 

@@ -165,6 +165,9 @@ class Enumerating(OneByOne):
     def noise(self, method: str, log_weights: Any) -> Noise:
         return self.choose(lambda: list(every_noise(method, normalize(log_weights))))
 
+    def noises(self, method: str, rows: Any) -> Noise:
+        return Noise.stacked([self.noise(method, row) for row in rows])
+
     def _draw(self, site: int, address: str, distribution: Distribution) -> Any:
         return self.choose(lambda: self._known_values(address, distribution))
 

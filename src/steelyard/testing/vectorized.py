@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from steelyard.compiler.draws import draw
-from steelyard.engines.evaluate import abstractly
+from steelyard.engines.abstract import abstractly
 from steelyard.engines.gathering import moved_together, together
 from steelyard.engines.single import Single, at_particle, is_accepted
 from steelyard.engines.universal import Universal
@@ -118,6 +118,9 @@ class Writing(Universal):
         self._script.noise[self._keys.used] = noise
         return noise
 
+    def noises(self, method: str, rows: Any) -> Noise:
+        return Noise.stacked([self.noise(method, row) for row in rows])
+
 
 def _runs(f: Primitive, args: Any, given: Map[Any]) -> Iterator[Outcome]:
     """Yield every run of a primitive program for one particle, with what was drawn by site."""
@@ -179,9 +182,12 @@ class Reading(Vectorized):
 
     def noise(self, method: str, log_weights: Any) -> Noise:
         self.skip(1)
-        count = RESAMPLERS[method].uniforms(self._particles)
+        count = RESAMPLERS[method].uniforms(log_weights.shape[0])
         uniforms, rotation = jax.tree.map(lambda x: x[self.used], self._read.noise)
         return Noise(jax.tree.map(lambda x: x[:count], uniforms), rotation)
+
+    def noises(self, method: str, rows: Any) -> Noise:
+        return jax.tree.map(lambda *xs: jnp.stack(xs), *(self.noise(method, row) for row in rows))
 
 
 def outcomes(q: Program, args: Any, particles: int, *, most: float = float("inf")) -> list[Outcome] | None:

@@ -1,0 +1,122 @@
+"""Ancestors of particles on many devices, where slots are in order: systematic and stratified resampling.
+
+The weights of all particles lie end to end, and each owns the slots that begin in its piece. Each device knows its own
+pieces once it knows the sum of the weights before it. From them follows which of its particles each device needs.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from steelyard.ancestors import Rearrangement
+from steelyard.arrays.wide import Wide, add, prefix_sums
+from steelyard.particles.exchange import SPECS, Plan, Within, linked, message_size, move, received
+from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices, laid_out
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Routes(Rearrangement):
+    """Where each particle is from, as a way through the devices, or several one after the other.
+
+    Attributes:
+        plans: the ways.
+        indices: for each particle the index of its ancestor.
+        distinct: how many ancestors there are; of several ways one after the other, at most.
+    """
+
+    plans: tuple[Plan | Within, ...]
+    indices: Any
+    distinct: Any
+
+    def take(self, x: Any) -> Any:
+        for plan in self.plans:
+            x = move(plan, jnp.asarray(x))
+        return x
+
+    def if_so(self, flag: Any) -> "Routes":
+        """Return these routes within devices where the flag holds; elsewhere every particle stays where it is."""
+        (within,), size = self.plans, self.indices.shape[0]
+        if not isinstance(within, Within):
+            return self
+        stays = laid_out(jnp.arange(size), size)
+        here = jnp.where(flag, within.here, stays % (size // devices(size)))
+        indices = jnp.where(flag, self.indices, stays)
+        return Routes((Within(here, within.mesh),), indices, jnp.where(flag, self.distinct, size))
+
+    def then(self, after: Any) -> Any:
+        if not isinstance(after, Routes):
+            return self.indices[after]
+        fewest = jnp.minimum(self.distinct, after.distinct)
+        return Routes((*self.plans, *after.plans), after.take(self.indices), fewest)
+
+
+def route(mass: Wide, slot_ends: Any, rotation: Any, stays: Any, size: int) -> Routes:
+    """Return the routes of L particles to L slots, the first of which is the slot of this number.
+
+    Args:
+        mass: the weights, as integers.
+        slot_ends: from the ends of masses and their sum to the slots at which the next particle begins.
+        rotation: which slot the first particle takes.
+        stays: whether every particle stays what it is.
+        size: how many particles there are.
+    """
+
+    def local(mass: Wide, rotation: Any, stays: Any) -> Any:
+        device, devices = jax.lax.axis_index(AXIS), jax.lax.axis_size(AXIS)
+        own = mass.low.shape[0]
+        ends = prefix_sums(mass)
+        sums = prefix_sums(jax.lax.all_gather(ends.last(), AXIS))
+        before = jax.tree.map(lambda x: jnp.where(device == 0, 0, x[device - 1]).astype(x.dtype), sums)
+        ends = slot_ends(add(ends, before), sums.last())
+        # Where weights are no numbers the last particle holds what is left over.
+        ends = ends.at[-1].set(jnp.where(device == devices - 1, size, ends[-1]))
+        here = device * own + jnp.arange(own)
+        ends, rotation = jnp.where(stays, here + 1, ends), jnp.where(stays, 0, rotation)
+        order, slots, starts, counts = _sent(ends, rotation, size)
+        message = message_size(own)
+        links, rounds = linked(starts, counts, message)
+        held = _held(received(slots, links, rounds, message)[:own], counts, rotation, size)
+        indices = received(here[order], links, rounds, message)[held]
+        distinct = jax.lax.psum(jnp.sum(slots < size), AXIS)
+        return (order, links, rounds, held), indices, distinct
+
+    specs = Wide(SPLIT, SPLIT), WHOLE, WHOLE
+    routed = apart_on_devices(local, specs, (SPECS, SPLIT, WHOLE))(mass, rotation, stays)
+    (order, links, rounds, held), indices, distinct = routed
+    message = message_size(size // rounds.shape[0])
+    plan = Plan(order, links, rounds, held, message, jax.sharding.get_abstract_mesh())
+    return Routes((plan,), indices, distinct)
+
+
+def _sent(ends: Any, rotation: Any, size: int) -> tuple[Any, Any, Any, Any]:
+    """Return the survivors of a device in order, their first slots, and which of them each device gets."""
+    device, devices, own = jax.lax.axis_index(AXIS), jax.lax.axis_size(AXIS), ends.shape[0]
+    lasts = jax.lax.all_gather(ends[-1], AXIS)
+    first, last = jnp.where(device == 0, 0, lasts[device - 1]), ends[-1]
+    begins = jnp.concatenate([first[None], ends[:-1]])
+    survives = ends > begins
+    place = jnp.where(survives, prefix_sums(survives.astype(jnp.int32)) - 1, own)
+    order = jnp.zeros(own, jnp.int32).at[place].set(jnp.arange(own, dtype=jnp.int32), mode="drop")
+    slots = jnp.full(own, size, jnp.int32).at[place].set(begins.astype(jnp.int32), mode="drop")
+    # A device takes `own` slots from `rotation + receiver * own` on: up to the end, and then from the beginning.
+    edges, until_end = jnp.arange(devices + 1) * own, size - rotation
+    edges = jnp.stack([rotation + jnp.minimum(edges, until_end), jnp.maximum(edges - until_end, 0)], axis=-1)
+    edges = jnp.clip(edges, first, last)
+    low, high = edges[:-1], edges[1:]
+    start = jnp.searchsorted(slots, low.ravel(), side="right").reshape(low.shape) - 1
+    stop = jnp.searchsorted(slots, high.ravel(), side="left").reshape(low.shape)
+    count = jnp.where(low < high, stop - start, 0)
+    return order, slots, jnp.maximum(start, 0), jax.lax.all_gather(count, AXIS)
+
+
+def _held(begins: Any, counts: Any, rotation: Any, size: int) -> Any:
+    """Return which of the received particles is in each slot of a device, from the slots at which they begin."""
+    device, own = jax.lax.axis_index(AXIS), begins.shape[0]
+    up_to_end, from_beginning = jnp.sum(counts[:, device], axis=0)
+    number = jnp.arange(own)
+    place = begins - rotation + jnp.where(number < up_to_end, 0, size) - device * own
+    place = jnp.where(number < up_to_end + from_beginning, jnp.maximum(place, 0), own)
+    return prefix_sums(jnp.zeros(own, jnp.int32).at[place].add(1, mode="drop")) - 1
