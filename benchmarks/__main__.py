@@ -23,6 +23,7 @@ BENCHMARKS = (
     "passes",
     "growth",
     "adapted",
+    "devices",
 )
 
 

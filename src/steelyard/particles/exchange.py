@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
+from steelyard.ancestors import take
 from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices
 
 # A message has a part of the particles of a device, but at least so many.
@@ -67,7 +68,7 @@ def message_size(particles: int) -> int:
 def move(plan: Plan | Within, x: Any) -> Any:
     """Return the array in which each particle holds what its ancestor held."""
     if isinstance(plan, Within):
-        return apart_on_devices(lambda here, x: x[here], SPLIT, SPLIT, plan.mesh)(plan.here, x)
+        return apart_on_devices(lambda here, x: take(x, here), SPLIT, SPLIT, plan.mesh)(plan.here, x)
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         words = move(plan, jax.random.key_data(x))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
@@ -78,7 +79,7 @@ def move(plan: Plan | Within, x: Any) -> Any:
 def _move(message: int, mesh: AbstractMesh, plan: Any, x: Any) -> Any:
     def local(plan: Any, x: Any) -> Any:
         order, links, rounds, held = plan
-        return received(x[order], links, rounds, message)[held]
+        return take(received(take(x, order), links, rounds, message), held)
 
     return apart_on_devices(local, (SPECS, SPLIT), SPLIT, mesh)(plan, x)
 

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from steelyard.ancestors import Rearrangement
+from steelyard.ancestors import Rearrangement, take
 from steelyard.arrays.wide import Wide, add, prefix_sums
 from steelyard.particles.exchange import SPECS, Plan, Within, linked, message_size, move, received
 from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices, laid_out
@@ -70,7 +70,14 @@ def route(mass: Wide, slot_ends: Any, rotation: Any, stays: Any, size: int) -> R
         ends = prefix_sums(mass)
         sums = prefix_sums(jax.lax.all_gather(ends.last(), AXIS))
         before = jax.tree.map(lambda x: jnp.where(device == 0, 0, x[device - 1]).astype(x.dtype), sums)
-        ends = slot_ends(add(ends, before), sums.last())
+        whole = sums.last()
+        # XLA would compute slots again wherever they are used; not across a condition.
+        ends = jax.lax.cond(
+            (whole.high | whole.low) != 0,
+            lambda ends: slot_ends(ends, whole),
+            lambda ends: jnp.zeros(own, jnp.int32),
+            add(ends, before),
+        )
         # Where weights are no numbers the last particle holds what is left over.
         ends = ends.at[-1].set(jnp.where(device == devices - 1, size, ends[-1]))
         here = device * own + jnp.arange(own)
@@ -79,7 +86,7 @@ def route(mass: Wide, slot_ends: Any, rotation: Any, stays: Any, size: int) -> R
         message = message_size(own)
         links, rounds = linked(starts, counts, message)
         held = _held(received(slots, links, rounds, message)[:own], counts, rotation, size)
-        indices = received(here[order], links, rounds, message)[held]
+        indices = take(received(take(here, order), links, rounds, message), held)
         distinct = jax.lax.psum(jnp.sum(slots < size), AXIS)
         return (order, links, rounds, held), indices, distinct
 
@@ -98,9 +105,11 @@ def _sent(ends: Any, rotation: Any, size: int) -> tuple[Any, Any, Any, Any]:
     first, last = jnp.where(device == 0, 0, lasts[device - 1]), ends[-1]
     begins = jnp.concatenate([first[None], ends[:-1]])
     survives = ends > begins
-    place = jnp.where(survives, prefix_sums(survives.astype(jnp.int32)) - 1, own)
-    order = jnp.zeros(own, jnp.int32).at[place].set(jnp.arange(own, dtype=jnp.int32), mode="drop")
-    slots = jnp.full(own, size, jnp.int32).at[place].set(begins.astype(jnp.int32), mode="drop")
+    number = prefix_sums(survives.astype(jnp.int32))
+    # Those who die go to a place of their own: to check bounds, or to fill two arrays, takes much longer.
+    place, here = jnp.where(survives, number - 1, own), jnp.arange(own, dtype=jnp.int32)
+    order = jnp.zeros(own + 1, jnp.int32).at[place].set(here, mode="promise_in_bounds")[:own]
+    slots = jnp.where(here < number[-1], take(begins, order), size).astype(jnp.int32)
     # A device takes `own` slots from `rotation + receiver * own` on: up to the end, and then from the beginning.
     edges, until_end = jnp.arange(devices + 1) * own, size - rotation
     edges = jnp.stack([rotation + jnp.minimum(edges, until_end), jnp.maximum(edges - until_end, 0)], axis=-1)
@@ -119,4 +128,5 @@ def _held(begins: Any, counts: Any, rotation: Any, size: int) -> Any:
     number = jnp.arange(own)
     place = begins - rotation + jnp.where(number < up_to_end, 0, size) - device * own
     place = jnp.where(number < up_to_end + from_beginning, jnp.maximum(place, 0), own)
-    return prefix_sums(jnp.zeros(own, jnp.int32).at[place].add(1, mode="drop")) - 1
+    marks = jnp.zeros(own + 1, jnp.int32).at[place].add(1, mode="promise_in_bounds", indices_are_sorted=True)
+    return prefix_sums(marks[:own]) - 1

@@ -1,0 +1,155 @@
+"""Particles over several devices of one machine: time next to one device, and bytes sent in one resample.
+
+`python -m benchmarks devices` starts a process of its own, because a process has as many devices as it starts with.
+"""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from rich.table import Table
+
+import steelyard as sy
+from steelyard.ancestors import indices_of, take
+from steelyard.compiler.randomness import particle_key, scattered
+from steelyard.language.programs import program
+from steelyard.particles.exchange import message_size
+from steelyard.particles.resampling import ancestors, draw_noise
+from steelyard.particles.routes import Routes
+
+# Bytes of a number; of most kinds four.
+WIDTHS = {"pred": 1, "u8": 1, "s64": 8}
+PARTICLES, STEPS, TIMES = 4_000_000, 50, 5
+KEY = jax.random.key(0)
+
+
+def run() -> Table:
+    """Measure in a process with eight devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    command = [sys.executable, "-m", "benchmarks.devices"]
+    done = subprocess.run(
+        command, env={**os.environ, "XLA_FLAGS": flags}, stdout=subprocess.PIPE, text=True, check=True
+    )
+    table = Table("devices", "what", "figure", title="devices")
+    for row in json.loads(done.stdout.splitlines()[-1]):
+        table.add_row(*map(str, row))
+    return table
+
+
+def mesh_of(devices: int) -> Mesh:
+    """Return a mesh of the first devices."""
+    return Mesh(np.array(jax.devices()[:devices]), ("particles",))
+
+
+def model(s: sy.State) -> Any:
+    """Two variables, of which the sum is observed."""
+    z = s.sample("z", dist.Normal(jnp.zeros(2), 1.0))
+    s.observe("y", dist.Normal(z.sum(), 0.5), 1.0)
+    return z
+
+
+def filter_of(ys: Any) -> sy.Program:
+    """A filter that resamples at every step."""
+
+    def start(s: sy.State) -> Any:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.factor("y", -0.5 * z**2)
+        return z
+
+    def step(q: sy.Program, y: Any) -> sy.Program:
+        def transition(s: sy.State, z: Any) -> Any:
+            z = s.sample("z", dist.Normal(0.9 * z, 0.5))
+            s.factor("y", -0.5 * (y - z) ** 2)
+            return z
+
+        return sy.move(transition, sy.resample(q))
+
+    return sy.scan(step, start, ys, keep=[])
+
+
+def speed_up(q: sy.Program, devices: int) -> float:
+    """Return how many times as fast a program is on several devices as on one: the median of interleaved runs."""
+
+    def compiled(mesh: Mesh | None) -> Callable[[Any], Any]:
+        return jax.jit(lambda key: sy.evaluate(q, key, particles=PARTICLES, mesh=mesh).log_z)
+
+    one, many = compiled(None), compiled(mesh_of(devices))
+
+    def seconds(f: Callable[[Any], Any]) -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(f(KEY))
+        return time.perf_counter() - start
+
+    ratios = [seconds(one) / seconds(many) for _ in range(TIMES + 1)]
+    return median(ratios[1:])
+
+
+def bytes_sent(devices: int, size: int = 2**18, width: int = 2) -> tuple[int, int, int]:
+    """Return how many bytes a device sends in one resample; how many those have that come to it; and plain `jit`'s.
+
+    Plain `jit` is given particles that are shared out, and has to leave them so.
+    """
+    mesh, key = mesh_of(devices), particle_key(scattered(KEY), 0)
+    split = NamedSharding(mesh, PartitionSpec("particles"))
+    log_weights, x = jax.device_put((jax.random.normal(KEY, (size,)), jnp.zeros((size, width))), split)
+
+    def resampled(log_weights: Any, x: Any) -> Any:
+        a = ancestors(log_weights, "systematic", draw_noise(key, "systematic", size), size)
+        moved = jax.lax.with_sharding_constraint((take(x, a), indices_of(a)), split)
+        return moved, a.plans[0].rounds if isinstance(a, Routes) else None
+
+    def on_mesh(log_weights: Any, x: Any) -> Any:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return resampled(log_weights, x)
+
+    ours, plain = (jax.jit(f).lower(log_weights, x).compile() for f in (on_mesh, resampled))
+    (_, indices), rounds = ours(log_weights, x)
+    own = size // devices
+    comes = (np.asarray(indices).reshape(devices, own) // own != np.arange(devices)[:, None]).sum(axis=1).max()
+    # Slots and indices are four bytes each.
+    each, messages = 4 * (width + 2), int(rounds[1:].sum()) * message_size(own)
+    return messages * each + sum(collectives(ours, loops=False)), int(comes) * each, sum(collectives(plain, loops=True))
+
+
+def collectives(compiled: Any, *, loops: bool) -> list[int]:
+    """Return the bytes of what each collective operation gives; those of messages are in loops."""
+    found = []
+    for shapes, name in re.findall(
+        r"= (\(?[^=]*?\)?) (all-[\w-]+|collective-permute)(?:-start)?\(", compiled.as_text()
+    ):
+        sizes = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
+        if loops or name != "collective-permute":
+            found.append(
+                sum(math.prod(int(n) for n in dims.split(",") if n) * WIDTHS.get(kind, 4) for kind, dims in sizes)
+            )
+    return found
+
+
+def main() -> None:
+    """Print the rows of the table."""
+    rows: list[tuple[int, str, str]] = []
+    for devices in (2, 4, 8):
+        sent, comes, plain = bytes_sent(devices)
+        rows.append((devices, "bytes that a device sends in one resample of 2^18 particles", f"{sent:,}"))
+        rows.append((devices, "bytes of the particles that come to it", f"{comes:,}"))
+        rows.append((devices, "bytes with plain jit", f"{plain:,}"))
+    importance, filtering = program(model), filter_of(jnp.sin(jnp.arange(STEPS) * 0.3))
+    rows.append((2, f"importance sampling, {PARTICLES:,} particles: times as fast", f"{speed_up(importance, 2):.2f}"))
+    rows.append((2, f"a filter of {STEPS} steps: times as fast", f"{speed_up(filtering, 2):.2f}"))
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
