@@ -136,7 +136,7 @@ def draw_noise(key: Key, method: str, size: int, word_at: Callable[[Any], Any] |
 
 
 def _rotation(words: Any, size: int) -> Any:
-    return high_product(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
+    return jax.jit(high_product)(Wide(words[0], words[1]), Wide.of(size)).low.astype(jnp.int32)
 
 
 def ancestors(log_weights: Any, method: str, noise: Noise, size: int, stay: Any = False) -> Any:
