@@ -26,6 +26,8 @@ STYLE = {
     **dict.fromkeys(
         ["text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"], FOREGROUND
     ),
+    **{f"boxplot.{part}props.color": FOREGROUND for part in ("box", "whisker", "cap", "flier")},
+    "boxplot.flierprops.markeredgecolor": FOREGROUND,
 }
 
 

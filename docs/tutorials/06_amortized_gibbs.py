@@ -113,8 +113,8 @@ untrained = {
 result = sy.train(
     sampler,
     untrained,
-    optimizer=optax.adam(optax.cosine_decay_schedule(0.03, 400)),
-    steps=400,
+    optimizer=optax.adam(optax.cosine_decay_schedule(0.04, 250)),
+    steps=250,
     key=jax.random.key(2),
     particles=20,
     data=data,
