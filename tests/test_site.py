@@ -84,7 +84,7 @@ def test_links_of_the_repository_lead_to_pages(before: str, after: str) -> None:
 
 def test_a_snippet_of_another_page_is_put_in() -> None:
     index = pages.with_snippets((ROOT / "docs" / "index.md").read_text())
-    assert "sy.from_numpyro(eight_schools)" in index and "first snippet of" not in index
+    assert "sy.from_numpyro(schools)" in index and "first snippet of" not in index
 
 
 def test_every_package_is_drawn_into_the_house() -> None:
