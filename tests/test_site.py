@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from website import cache, pages
+from tests.test_layers import LAYERS
+from website import cache, house, pages
 from website.cache import ROOT, tutorials
 from website.cells import Tutorial, notebook
 
@@ -87,10 +88,11 @@ def test_a_snippet_of_another_page_is_put_in() -> None:
     assert "sy.from_numpyro(schools)" in index and "first snippet of" not in index
 
 
-def test_every_package_is_drawn_into_the_house() -> None:
-    drawn = (ROOT / "docs" / "how-it-works.md").read_text()
-    packages = [path.parent.name for path in (ROOT / "src" / "steelyard").glob("*/__init__.py")]
-    assert not [name for name in packages if f">{name}/<" not in drawn]
+def test_the_house_is_drawn_as_it_is_built() -> None:
+    """The floors are the layers of tests/test_layers.py, from the top."""
+    floors = [{name for room in floor.rooms for name in re.findall(r"\w+", room.name)} for floor in house.FLOORS]
+    assert floors[::-1] == LAYERS
+    assert house.drawn().count("<rect") == sum(len(floor.rooms) for floor in house.FLOORS)
 
 
 def test_names_lead_to_their_docstrings() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from website import cells, pages
+from website import cells, house, pages
 from website.cache import ROOT, executed, tutorials
 from website.figures import as_markdown
 
-GALLERY, FILES = "<!-- gallery -->", "<!-- files -->"
+GALLERY, FILES, HOUSE = "<!-- gallery -->", "<!-- files -->", "<!-- house -->"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -42,6 +42,7 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
     markdown = pages.with_links_to_names(markdown, in_tables=place == "reference.md")
     name = Path(place).stem
     markdown = markdown.replace(FILES, f"[Notebook]({name}.ipynb) · [script]({name}.py) · ")
+    markdown = markdown.replace(HOUSE, house.drawn())
     return markdown.replace(GALLERY, gallery(place)) if GALLERY in markdown else markdown
 
 
