@@ -12,7 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 .DELETE_ON_ERROR:
 EXAMPLES ?= 500
 
-.PHONY: help install demo test laws bench docs lock format clean
+.PHONY: help install demo test evidence laws bench docs lock format clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -23,11 +23,14 @@ demo: $(STAMP)  ## a part of the paper's first table, and a video in which objec
 	@$(BIN)/steelyard table1 --quick
 	@$(BIN)/steelyard table2 show
 
-test: $(STAMP)  ## lint, check the types, run the whole test suite
+test: $(STAMP)  ## lint, check the types, run the test suite
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
+
+evidence: $(STAMP)  ## run the long tests: training, and averages of many runs next to exact values
+	$(BIN)/pytest -n 2 --dist load -m long
 
 laws: $(STAMP)  ## run the laws on new random programs (make laws EXAMPLES=20000; SEED= and ONLY= repeat a failure)
 	@$(BIN)/python -m tests.laws.run --examples $(EXAMPLES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))

@@ -30,6 +30,7 @@ def vae() -> ModuleType:
     return example("vae")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["rws", "vimco", "svi"])
 def test_the_autoencoder_learns(
     method: str, vae: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]

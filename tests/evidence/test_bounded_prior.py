@@ -14,6 +14,8 @@ import scipy.stats
 
 import steelyard as sy
 
+pytestmark = pytest.mark.long
+
 
 def exact(center: np.ndarray) -> float:
     inside = scipy.stats.norm.cdf(5 - center) - scipy.stats.norm.cdf(-5 - center)

@@ -13,6 +13,8 @@ import steelyard as sy
 from steelyard.types import Method
 from tests.evidence.exact import forward_algorithm
 
+pytestmark = pytest.mark.long
+
 INITIAL = np.array([0.6, 0.3, 0.1])
 TRANSITION = np.array([[0.7, 0.25, 0.05], [0.1, 0.6, 0.3], [0.45, 0.05, 0.5]])
 MEANS, SCALES = np.array([-1.0, 0.5, 3.0]), np.array([0.5, 1.0, 1.5])

@@ -11,6 +11,8 @@ import steelyard as sy
 from steelyard.types import Method
 from tests.evidence.exact import kalman_filter
 
+pytestmark = pytest.mark.long
+
 STEPS = 30
 MEAN, COVARIANCE = np.array([1.0, -0.5]), np.array([[1.0, 0.4], [0.4, 0.8]])
 TRANSITION, PROCESS_NOISE = np.array([[0.8, 0.4], [-0.3, 0.7]]), np.array([[0.5, 0.2], [0.2, 0.3]])

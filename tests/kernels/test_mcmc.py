@@ -92,6 +92,7 @@ def _z_scores(kernel: Any, key: int, particles: int = 20_000) -> dict[str, float
     return {name: float((x.mean() - MOMENTS[name][1]) / (x.std() / particles**0.5)) for name, x in found.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KERNELS)
 def test_moments_stay_what_they_were(name: str) -> None:
     for moment, z in _z_scores(KERNELS[name], 1).items():

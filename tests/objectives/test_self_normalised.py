@@ -45,6 +45,7 @@ def many_particles() -> dict[str, Runs]:
     return run_all(build, params, OBJECTIVES, particles=2**14, runs=64)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in ESTIMATES if name != "avo"])
 def test_bias_halves_when_particles_double(name: str) -> None:
     found = [few_particles(*size)[name] for size in ((4, 2**13), (8, 2**14), (16, 2**15))]

@@ -24,6 +24,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Networks]:
     return out, train("apg", TINY, out, terminal())
 
 
+@pytest.mark.long
 def test_training_leaves_parameters_a_log_and_a_picture(trained: tuple[Path, Networks]) -> None:
     out, networks = trained
     lines = [json.loads(line) for line in (out / "log-apg.jsonl").read_text().splitlines()]
@@ -38,6 +39,7 @@ def test_training_leaves_parameters_a_log_and_a_picture(trained: tuple[Path, Net
     assert all((x != y).any() for x, y in zip(before, _arrays(networks), strict=True))
 
 
+@pytest.mark.long
 def test_the_same_command_goes_on_where_it_was(trained: tuple[Path, Networks]) -> None:
     """Both stages are finished: nothing is trained again, and the result is the same to the last bit."""
     out, networks = trained
@@ -46,6 +48,7 @@ def test_the_same_command_goes_on_where_it_was(trained: tuple[Path, Networks]) -
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.long
 def test_files_that_hold_no_networks(trained: tuple[Path, Networks], tmp_path: Path) -> None:
     with pytest.raises(sy.CheckpointError, match="steelyard table2 train"):
         parameters.load(tmp_path / "nothing.safetensors", 36)
