@@ -176,7 +176,7 @@ def resample_islands(engine: Engine, q: Resample, islands: int, c0: Values) -> R
         a = chosen(enough, a, resampling.ancestors(w1, q.method, noise, size, stay=enough))
         w2 = w1.__array_namespace__().where(enough, w2, engine.log_one + weights.log_mean_in_any_order(w1))
     e = e1.reindex(a)
-    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=1, method=q.method)
+    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=1, method=f"{q.method} within islands")
     return replace(e, log_weight=w2, record=e.record.with_level(level))
 
 
