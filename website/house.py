@@ -48,7 +48,7 @@ FLOORS = (
     ),
     Floor((Room("distributions/", ("what is asked of a distribution: densities, supports, coordinates",)),)),
     Floor((Room("arrays/", ("what JAX lacks",)), Room("maps, arguments", ("what everything shares",)))),
-    Floor((Room("types, output, errors"),)),
+    Floor((Room("types, output, errors, ancestors"),)),
 )
 
 

@@ -147,7 +147,8 @@ assert sizes["looped"][0] == sizes["looped"][-1]
 # ## More than one device
 #
 # Independent populations need no communication. `vmap` over keys, lay the keys over the devices, and average the weights: the average of
-# unbiased estimates of Z is unbiased. Keys belong to particles, so that the result is the same on any number of devices.
+# unbiased estimates of Z is unbiased. Keys belong to particles, so that the result is the same on any number of devices. One population that
+# is larger than a device is `evaluate(..., mesh=mesh)`: [Scaling out](../scaling.md).
 
 
 # %%
