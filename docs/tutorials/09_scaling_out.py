@@ -25,6 +25,9 @@ import steelyard as sy
 #
 # A pendulum with unknown stiffness and friction. On the way to a weight, each particle simulates 500 steps: for 50,000 particles that is an array of
 # 100 MB, of which only a sum is used. With `chunk=n`, programs run on n particles at a time. The particles and their weights are the same.
+#
+# Not every model gains. Where XLA fuses all that a particle computes into one sum, the large array is never made: a linear regression on three columns takes the
+# same memory with and without chunks. Measure, as below.
 
 # %%
 STEPS, PARTICLES, NOISE = 500, 50_000, 0.5
