@@ -170,6 +170,32 @@ print(f"log Z of eight populations: {log_z:.3f}, exact {exact:.3f}")
 np.testing.assert_allclose(np.asarray(here), np.asarray(there), rtol=1e-6)
 assert abs(log_z - exact) < 0.1
 
+# %% [markdown]
+# One population can be spread as well: `mesh=` lays its particles over the mesh axis "particles". The same key draws the same particles, up to
+# the last digit, which may be rounded differently. Weights are sums of 500 such terms; so a few ancestors of a resampling can differ.
+
+# %%
+over = Mesh(jax.devices(), ("particles",))
+
+
+def drawn(program, mesh):
+    return sy.evaluate(program, keys[0], angles, particles=4000, mesh=mesh)
+
+
+alone, laid = drawn(pendulum, None), drawn(pendulum, over)
+for name in ("stiffness", "friction"):
+    np.testing.assert_allclose(alone.trace[name], laid.trace[name], rtol=1e-6)
+print("one population on", len(laid.log_weight.sharding.device_set), "devices")
+print(
+    f"log weights differ by at most {abs(alone.log_weight - laid.log_weight).max():.0e}"
+)
+once, spread_out = (drawn(sy.resample(pendulum), mesh) for mesh in (None, over))
+other = np.asarray(once.trace["stiffness"]) != np.asarray(
+    spread_out.trace["stiffness"]
+)
+print(f"ancestors that differ after a resampling: {other.sum()} of 4000")
+assert abs(once.log_z - spread_out.log_z) < 1e-2 and other.mean() < 0.01
+
 # %%
 fig, (left, right) = plt.subplots(1, 2)
 names = [f"{chunk:,}" if chunk else "all" for chunk in chunks]
