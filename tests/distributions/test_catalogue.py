@@ -85,6 +85,9 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
             message = f"{name}, case {number}"
             density, values = np.asarray(densities[name]), trace[name]
             size, rounding = 1 + np.abs(density).max(), OF_DENSITIES.get(name, 0.0) if number else 0.0
+            if name == "BetaNegativeBinomial":
+                # Its tail is heavy, and its density a difference of gamma functions at what was drawn.
+                rounding += 3 * float(np.spacing(np.float32(scipy.special.gammaln(float(values.max()) + 1))))
             small = (1e-4 if number else 1e-6) * size + rounding
             np.testing.assert_allclose(weights[name], 0.0, atol=small, err_msg=message)
             if name not in UNLIKE:
@@ -97,7 +100,7 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
                 assert number or not is_continuous or np.unique(values, axis=0).shape[0] == PARTICLES, message
             elif not (number and name in UNDERFLOW):
                 for ours, other in columns(values, drawn[name][min(number, 1)]):
-                    assert scipy.stats.ks_2samp(ours, other).pvalue > LEVEL, message
+                    assert scipy.stats.ks_2samp(ours, other, method="asymp").pvalue > LEVEL, message
         assert abs(log_z) < (max(0.02, *(1.1 * ROUNDING.get(name, 0.0) for name in names)) if number else 1e-5)
 
 
