@@ -105,12 +105,12 @@ def laws(draws: Any) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def few() -> sy.Evaluation:
-    return sy.evaluate(CHAIN, jax.random.key(2), jnp.asarray(COINS), particles=5, smoothing=True)
+    return sy.evaluate(CHAIN, jax.random.key(2), jnp.asarray(COINS), particles=7, smoothing=True)
 
 
 @pytest.mark.parametrize("bound", [None, BOUND, np.full(3, BOUND + 0.2)])
 def test_the_law_of_a_draw_given_the_particles(bound: Any, few: sy.Evaluation) -> None:
-    particles, draws, kept = 5, 20_000, few.kept
+    particles, draws, kept = 7, 20_000, few.kept
     assert kept is not None
     z = np.concatenate([kept.first["z"][None], kept.values["z"]])
     w = np.exp(np.concatenate([kept.first_log_weight[None], kept.log_weight]).astype(float))
