@@ -95,9 +95,10 @@ def test_a_distribution_is_its_own_best_proposal(catalogue: Any, group: int) -> 
                     density, theirs[name], rtol=1e-6, atol=1e-4 * size + rounding, err_msg=message
                 )
             if name not in drawn:
-                # Drawn by NumPyro. At ordinary parameters nothing is moved: no two numbers are the same.
+                # Drawn by NumPyro. At ordinary parameters nothing is moved: no two numbers are the same, but by chance. Of
+                # 500 numbers of 24 bits two are, once in 130 times.
                 is_continuous = np.issubdtype(values.dtype, np.floating) and name not in ATOMS
-                assert number or not is_continuous or np.unique(values, axis=0).shape[0] == PARTICLES, message
+                assert number or not is_continuous or np.unique(values, axis=0).shape[0] >= PARTICLES - 1, message
             elif not (number and name in UNDERFLOW):
                 for ours, other in columns(values, drawn[name][min(number, 1)]):
                     assert scipy.stats.ks_2samp(ours, other, method="asymp").pvalue > LEVEL, message
