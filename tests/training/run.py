@@ -31,7 +31,8 @@ def main() -> None:
     # A few steps at a time, and a checkpoint after each: there are many moments to be killed in.
     module.MOST_STEPS_AT_ONCE = 4
     result = network_run(steps=STEPS, checkpoint=given.checkpoint, checkpoint_seconds=-1.0, callback=callback)
-    np.savez(given.out, **result.models, **vars(result.history), interrupted=np.asarray(result.interrupted))
+    history = {name: x for name, x in vars(result.history).items() if x is not None}
+    np.savez(given.out, **result.models, **history, interrupted=np.asarray(result.interrupted))
 
 
 if __name__ == "__main__":
