@@ -53,6 +53,7 @@ def test_the_autoencoder_refuses_what_makes_no_sense(arguments: list[str], vae: 
     assert result.exit_code == 2 and arguments[0] in result.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "particles", "steps", "within"), [("GMM40", 2000, 2, 0.1), ("many-well", 1000, 5, 0.6)]
 )
@@ -66,6 +67,7 @@ def test_hard_targets(name: str, particles: int, steps: int, within: float) -> N
         assert module.modes_found(out) == 40
 
 
+@pytest.mark.long
 def test_eight_schools_agree_with_nuts() -> None:
     """Within four standard errors, of as many independent draws as the effective sample sizes tell."""
     module = example("eight_schools")

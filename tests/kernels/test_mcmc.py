@@ -99,12 +99,14 @@ def test_moments_stay_what_they_were(name: str) -> None:
         assert abs(z) < 4.5, moment
 
 
+@pytest.mark.long
 def test_a_missing_jacobian_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     right = coordinates._from_position
     monkeypatch.setattr(coordinates, "_from_position", lambda *args: right(*args)._replace(log_det=0.0))
     assert max(map(abs, _z_scores(KERNELS["own"], 1).values())) > 8
 
 
+@pytest.mark.long
 def test_a_kernel_that_is_not_invariant_shows() -> None:
     def model(s: sy.State) -> Any:
         k = s.sample("k", dist.Categorical(jnp.array([0.2, 0.5, 0.3])))

@@ -180,6 +180,7 @@ def guided(method: Any, gain: Any) -> sy.Evaluation:
     return sy.evaluate(method(transition, learned, YS, initial=first), jax.random.key(0), particles=200)
 
 
+@pytest.mark.long
 def test_variational_smc_follows_its_bound() -> None:
     np.testing.assert_allclose(guided(sy.algorithms.vsmc, 0.3).loss, -guided(sy.algorithms.vsmc, 0.3).log_z, rtol=1e-4)
     through_the_loss = jax.grad(lambda gain: guided(sy.algorithms.vsmc, gain).loss)(0.3)

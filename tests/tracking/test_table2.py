@@ -23,6 +23,7 @@ from steelyard.output import terminal
 FEW = (Row("RWS", "rws", 4, 1), Row("HMC-RWS", "rws", 2, 1, leapfrog=TUNED), Row("APG", "apg", 2, 2))
 
 
+@pytest.mark.long
 def test_a_table_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for method in ("apg", "rws"):
         parameters.save(Networks(jax.random.key(0)), parameters.path(method, tmp_path), {})
@@ -116,6 +117,7 @@ def test_plans_of_the_command_line() -> None:
     assert Cell(ROWS[4], 5, 100).paper is None
 
 
+@pytest.mark.long
 def test_the_parameters_of_the_package_track_what_they_were_not_trained_on() -> None:
     """More objects and another number of frames than in training, with few particles and one sweep."""
     videos = held_out(4, 4, 2)

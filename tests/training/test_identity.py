@@ -102,6 +102,7 @@ def test_an_older_format_is_refused(directory: Path, tmp_path: Path) -> None:
         sy.train(**GIVEN, checkpoint=copy)
 
 
+@pytest.mark.long
 def test_runs_of_all_kinds_of_models_go_on_in_another_process(tmp_path: Path) -> None:
     """Where hashes of strings, and with them the order of sets, are others."""
 
