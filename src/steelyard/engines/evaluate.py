@@ -78,8 +78,8 @@ def evaluate(
             mesh, so many on each device.
         mesh: devices, to the axis "particles" of which the particles are shared out. Every array of the result that
             has a particle axis lies on them; all others are on each. The same key gives the same particles on any
-            number of devices, as far as XLA rounds the program alike. The number of particles must be a multiple of that
-            of the devices.
+            number of devices, as far as XLA rounds the program alike. The number of particles must be a multiple of
+            that of the devices.
         pointwise: whether to keep log densities by observation, `Evaluation.pointwise`. The program whose density q
             denotes is then evaluated once more, at the particles that q gave.
         smoothing: of a filter, whether to keep its transitions, for `Evaluation.smoothed`. They are read off the
