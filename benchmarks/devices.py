@@ -24,10 +24,10 @@ from rich.table import Table
 import steelyard as sy
 from steelyard.ancestors import indices_of, take
 from steelyard.compiler.randomness import particle_key, scattered
+from steelyard.devices.exchange import message_size
+from steelyard.devices.routes import Routes
 from steelyard.language.programs import program
-from steelyard.particles.exchange import message_size
 from steelyard.particles.resampling import ancestors, draw_noise
-from steelyard.particles.routes import Routes
 
 # Bytes of a number; of most kinds four.
 WIDTHS = {"pred": 1, "u8": 1, "s64": 8}

@@ -50,6 +50,7 @@ CHECKED = [
     "steelyard.language.kernels",
     "steelyard.language.state",
     "steelyard.arrays",
+    "steelyard.devices",
     "steelyard.particles",
     "steelyard.algorithms.powers",
     "steelyard.compiler.randomness",

@@ -17,7 +17,7 @@ SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
     {"ancestors", "errors", "output", "types"},
     {"arguments", "arrays", "maps"},
-    {"distributions"},
+    {"devices", "distributions"},
     {"language", "particles"},
     {"estimates"},
     {"semantics"},

@@ -46,7 +46,12 @@ FLOORS = (
         ),
         ideas=True,
     ),
-    Floor((Room("distributions/", ("what is asked of a distribution: densities, supports, coordinates",)),)),
+    Floor(
+        (
+            Room("distributions/", ("densities, supports, coordinates",)),
+            Room("devices/", ("particles over several devices",)),
+        )
+    ),
     Floor((Room("arrays/", ("what JAX lacks",)), Room("maps, arguments", ("what everything shares",)))),
     Floor((Room("types, output, errors, ancestors"),)),
 )

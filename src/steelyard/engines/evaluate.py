@@ -19,6 +19,7 @@ from steelyard.compiler.equations import rewritten
 from steelyard.compiler.loops import compiled_once, with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
 from steelyard.compiler.segments import in_segments, is_long
+from steelyard.devices.layout import checked
 from steelyard.engines.abstract import explained
 from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
@@ -35,7 +36,6 @@ from steelyard.language.describe import describe
 from steelyard.language.programs import Program, Programmable, program
 from steelyard.language.rewrite import target
 from steelyard.maps import Map, dom, select
-from steelyard.particles.layout import checked
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.levels import Objective
 from steelyard.semantics.values import Values, dense

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding
 
+from steelyard.devices.layout import AXIS, SPLIT, WHOLE
 from steelyard.estimates.ancestry import Kept
-from steelyard.particles.layout import AXIS, SPLIT, WHOLE
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values, is_static
 

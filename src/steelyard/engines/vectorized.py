@@ -16,6 +16,7 @@ from steelyard.compiler.previews import Previews
 from steelyard.compiler.randomness import computed_once, has_words_anywhere, threefry_key, word_at
 from steelyard.compiler.reuse import EquationCache, Reuse
 from steelyard.compiler.rolled import rolled
+from steelyard.devices.layout import SPLIT, apart_on_devices, as_on_a_device, devices, laid_out
 from steelyard.distributions.bijections import pushed
 from steelyard.engines.degenerate import Looker
 from steelyard.engines.single import Single, is_accepted
@@ -24,7 +25,6 @@ from steelyard.engines.walk import Transition, walk
 from steelyard.language.programs import Adapt, Mcmc, Primitive, Program, Scan
 from steelyard.language.state import Draw, Run, State, run
 from steelyard.maps import Map
-from steelyard.particles.layout import SPLIT, apart_on_devices, as_on_a_device, devices, laid_out
 from steelyard.particles.resampling import Noise, draw_noise
 from steelyard.semantics import judgement
 from steelyard.semantics.engine import Known, Moved, Premise

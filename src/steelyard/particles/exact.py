@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from steelyard.arrays.wide import Wide, add, high_product, less, prefix_sums, ratio
+from steelyard.devices.sums import total_of_fractions
 from steelyard.maps import take
-from steelyard.particles.sums import total_of_fractions
 from steelyard.particles.weights import scaled
 
 # Up to here a table of all comparisons, which is one operation, is faster than a loop.

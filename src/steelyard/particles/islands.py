@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from steelyard.devices.exchange import Within
+from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
+from steelyard.devices.routes import Routes
 from steelyard.errors import ArgumentError
-from steelyard.particles.exchange import Within
-from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
 from steelyard.particles.resampling import Noise, ancestors
-from steelyard.particles.routes import Routes
 from steelyard.particles.weights import log_mean_in_any_order
 
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from steelyard.arguments import MOST
 from steelyard.arrays.wide import Wide, high_product
+from steelyard.devices.layout import devices
+from steelyard.devices.routes import Routes, route
 from steelyard.errors import ArgumentError
 from steelyard.particles import exact
-from steelyard.particles.layout import devices
-from steelyard.particles.routes import Routes, route
 from steelyard.particles.weights import normalize
 from steelyard.types import Key
 

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from steelyard.particles.layout import devices
-from steelyard.particles.sums import total_of_fractions
+from steelyard.devices.layout import devices
+from steelyard.devices.sums import total_of_fractions
 
 # Longer sums in single precision are made of sums of so many numbers: one accumulator stops growing at 2^24.
 BLOCK = 2**20

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from steelyard.ancestors import take
-from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices
+from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices
 
 # A message has a part of the particles of a device, but at least so many.
 PARTS, LEAST = 32, 256

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.particles.sums import total_of_fractions
+from steelyard.devices.sums import total_of_fractions
 from steelyard.particles.weights import (
     effective_sample_size,
     effective_sample_size_in_any_order,

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
+from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
 
 # A digit has so many bits. A block of as many numbers as a digit has values adds up exactly in a float.
 BITS = {jnp.dtype(jnp.float32): 12, jnp.dtype(jnp.float64): 26}
@@ -25,7 +25,7 @@ def total_of_fractions(x: Any) -> Any:
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from steelyard.particles.sums import total_of_fractions
+        >>> from steelyard.devices.sums import total_of_fractions
         >>> x = jax.random.uniform(jax.random.key(0), (100_000,))
         >>> bool(total_of_fractions(x) == total_of_fractions(jnp.sort(x))), bool(jnp.sum(x) == jnp.sum(jnp.sort(x)))
         (True, False)

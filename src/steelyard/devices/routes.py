@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from steelyard.ancestors import Rearrangement, take
 from steelyard.arrays.wide import Wide, add, prefix_sums
-from steelyard.particles.exchange import SPECS, Plan, Within, linked, message_size, move, received
-from steelyard.particles.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices, laid_out
+from steelyard.devices.exchange import SPECS, Plan, Within, linked, message_size, move, received
+from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices, laid_out
 
 
 @jax.tree_util.register_dataclass
