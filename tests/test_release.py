@@ -43,7 +43,12 @@ def test_the_workflow_runs_the_tests_for_every_python_that_is_announced() -> Non
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     package = {name for name in names if not name.startswith(f"steelyard-{VERSION}.dist-info/")}
-    sources = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True)
+    sources = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "src"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     if sources.returncode == 0:
         assert package == {name.removeprefix("src/") for name in sources.stdout.splitlines()}
     assert {"steelyard/py.typed", "steelyard/experiments/tracking/parameters/apg.safetensors"} <= package
