@@ -1,5 +1,6 @@
 """What engines that run one particle after the other have in common: loops are written out, and nothing is reused."""
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from steelyard.semantics.evaluation import Evaluation
 from steelyard.semantics.values import Values
 
 
-class OneByOne:
+class OneByOne(ABC):
     """An engine on concrete values: each particle may have other addresses."""
 
     sees_all_addresses = False
@@ -31,9 +32,9 @@ class OneByOne:
     def walk(self, q: Mcmc, p: Program, c0: Values, tau: Map[Any]) -> Moved:
         return self.each(partial(walk, q, self.sees_all_addresses), p, c0, tau)
 
+    @abstractmethod
     def each(self, transition: Transition, p: Program, c0: Values, tau: Map[Any]) -> Moved:
         """Move every particle on its own, by a random function that may evaluate p for it at any trace."""
-        raise NotImplementedError
 
     def pushed(self, bijection: Any, tau: Map[Any], *, back: bool = False) -> tuple[Map[Any], dict[str, Any]]:
         return pushed_one_by_one(bijection, tau, self._particles, back=back)

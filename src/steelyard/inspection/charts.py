@@ -39,6 +39,17 @@ class Axis:
         return np.arange(np.ceil(self.low / step), np.floor(self.high / step) + 1) * step + 0.0
 
 
+def broken_line(x: np.ndarray, y: np.ndarray, known: np.ndarray) -> str:
+    """Return the path of a line through points that are known, with a gap where one is not."""
+    starts = known & ~np.concatenate([[False], known[:-1]])
+    # A step of no length is drawn as a point, because the ends of lines are round.
+    return "".join(
+        f"{'M' if start else 'L'}{a:.1f} {b:.1f}" + (f"L{a:.1f} {b:.1f}" if start else "")
+        for a, b, start, shown in zip(x, y, starts, known, strict=True)
+        if shown
+    )
+
+
 def range_of(values: np.ndarray, least: float = 0.0) -> tuple[float, float] | None:
     """Return the smallest and the largest finite number, at least so far apart; None, if there is none.
 
@@ -113,13 +124,7 @@ def _curve(y: np.ndarray, x_axis: Axis, y_axis: Axis, colour: int) -> str:
         y = y[places - 1]
     known = np.isfinite(y)
     x, height = x_axis.at(places), y_axis.at(np.where(known, y, y_axis.low))
-    starts = known & ~np.concatenate([[False], known[:-1]])
-    # A step of no length is drawn as a point, because the ends of lines are round.
-    path = "".join(
-        f"{'M' if start else 'L'}{a:.1f} {b:.1f}" + (f"L{a:.1f} {b:.1f}" if start else "")
-        for a, b, start, shown in zip(x, height, starts, known, strict=True)
-        if shown
-    )
+    path = broken_line(x, height, known)
     bad = "".join(f"M{a:.1f} {BOTTOM - 2}v0" for a in x[~known])
     return f'<path class="line{colour}" d="{path}"/>' + (f'<path class="bad" d="{bad}"/>' if bad else "")
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from steelyard.inspection.charts import broken_line
 from steelyard.inspection.check import Remarks
 from steelyard.inspection.display import OF_A_SCAN, cell, chosen, headline, names_of_columns, shape, standard_error
 from steelyard.inspection.levels import Row, Steps, rows
@@ -133,13 +134,7 @@ def _line(steps: Steps, particles: int) -> str:
     x = np.linspace(2, WIDTH - 2, len(y)) if len(y) > 1 else np.array([WIDTH / 2])
     known = np.isfinite(y)
     height = HEIGHT - 2 - np.clip(np.where(known, y, 0) / particles, 0, 1) * (HEIGHT - 4)
-    starts = known & ~np.concatenate([[False], known[:-1]])
-    # A step of no length is drawn as a point, because the ends of lines are round.
-    path = "".join(
-        f"{'M' if start else 'L'}{a:.1f} {b:.1f}" + (f"L{a:.1f} {b:.1f}" if start else "")
-        for a, b, start, shown in zip(x, height, starts, known, strict=True)
-        if shown
-    )
+    path = broken_line(x, height, known)
     bad = "".join(f"M{a:.1f} {HEIGHT - 1}v0" for a in x[~known])
     return (
         f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" fill="none" '
