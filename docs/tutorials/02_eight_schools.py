@@ -139,6 +139,9 @@ print(
 )
 
 # %% [markdown]
+# To send it to somebody, `sy.report(sampler, out, "schools.html")` writes [one page](../looking.md) with the program, its
+# levels and the particles.
+#
 # A model of your own goes the same way: replace `schools` and the data. If two runs differ in log Z by more than you like,
 # double `steps` first and the particles next. [What becomes of each kind of site](../numpyro.md) is a page of its own, and
 # [which sampler for which problem](../choosing.md) tells when to do something else.
