@@ -44,7 +44,6 @@ ys = jnp.array(np.exp(h / 2) * rng.normal(size=T))
 # %%
 def initial(p):
     def first(s):
-        s.factor("y", 0.0)  # the addresses of a step, which a loop keeps
         return s.sample("h", dist.Normal(p["mean"], spread(p)))
 
     return first

@@ -113,7 +113,6 @@ def transition(y, name=""):
 
 
 def start(s):
-    s.factor("y", 0.0)
     return s.sample("z", dist.Normal(0.0, 1.0))
 
 

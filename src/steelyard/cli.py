@@ -5,12 +5,12 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from steelyard import __version__
 from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.output import terminal
 
@@ -21,7 +21,7 @@ app.add_typer(table2, name="table2")
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"steelyard {__version__}")
+        typer.echo(f"steelyard {version('steelyard')}")
         raise typer.Exit
 
 

@@ -15,9 +15,7 @@ SLOPE, STATE_NOISE, DATA_NOISE = 0.8, 0.6, 0.5
 
 
 def first(s: sy.State) -> Any:
-    z = s.sample("z", dist.Normal(0.0, 1.0))
-    s.factor("y", 0.0)
-    return z
+    return s.sample("z", dist.Normal(0.0, 1.0))
 
 
 def transition(y: Any) -> Any:
@@ -57,8 +55,9 @@ def test_a_filter_is_the_composition_of_its_steps() -> None:
     """With addresses of their own the steps keep the whole trajectory in the trace: the same particles."""
 
     def numbered(t: int) -> Any:
-        addresses = {"z": f"z{t}", "y": f"y{t}"}
-        return sy.rename(transition(YS[t - 1]) if t else first, addresses)
+        if t == 0:
+            return sy.rename(first, {"z": "z0"})
+        return sy.rename(transition(YS[t - 1]), {"z": f"z{t}", "y": f"y{t}"})
 
     whole = sy.evaluate(sy.algorithms.smc([numbered(t) for t in range(len(YS) + 1)]), jax.random.key(1), particles=9)
     out = sy.evaluate(
@@ -205,11 +204,8 @@ def test_losses_and_gradients_of_a_filter_are_those_of_its_steps_written_out(met
     def written_out(gain: Any) -> Any:
         steps, proposals = [first, *map(transition, YS)], [first, *map(learned(gain), YS)]
         return method(
-            [sy.rename(f, {"z": f"z{t}", "y": f"y{t}"}) for t, f in enumerate(steps)],
-            [
-                sy.rename(f, {"z": f"z{t}", "y": f"y{t}"} if f is first else {"z": f"z{t}"})
-                for t, f in enumerate(proposals)
-            ],
+            [sy.rename(f, {"z": f"z{t}"} if f is first else {"z": f"z{t}", "y": f"y{t}"}) for t, f in enumerate(steps)],
+            [sy.rename(f, {"z": f"z{t}"}) for t, f in enumerate(proposals)],
         )
 
     def run(build: Any) -> Any:
@@ -224,3 +220,41 @@ def test_losses_and_gradients_of_a_filter_are_those_of_its_steps_written_out(met
     np.testing.assert_allclose(rolled, plain, rtol=1e-4)
     assert abs(gradient) > 0.1
     np.testing.assert_allclose(rolled_gradient, gradient, rtol=1e-3)
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_filter_may_begin_without_what_its_steps_observe(length: int) -> None:
+    """As with a factor of one, bit for bit, guided steps included."""
+
+    def with_a_factor(s: sy.State) -> Any:
+        s.factor("y", 0.0)
+        return first(s)
+
+    without, with_one = (
+        sy.evaluate(
+            sy.algorithms.smc(transition, guide, YS[:length], initial=start, keep=["z"], threshold=0.7),
+            jax.random.key(2),
+            particles=12,
+        )
+        for start in (first, with_a_factor)
+    )
+    for a, b in zip(jax.tree.leaves(without), jax.tree.leaves(with_one), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("some", [False, True])
+def test_a_filter_that_begins_without_observations_is_properly_weighted(some: bool) -> None:
+    def coin(s: sy.State) -> Any:
+        return s.sample("z", dist.Bernoulli(0.3))
+
+    def step(q: Any, y: Any) -> Any:
+        def toss(s: sy.State, z: Any) -> Any:
+            z = s.sample("z", dist.Bernoulli(0.2 + 0.5 * z))
+            with s.when(z == 1 if some else True):
+                s.factor("y", y * (0.7 * z - 0.4))
+            return z
+
+        return sy.move(toss, sy.resample(q))
+
+    q = sy.scan(step, coin, jnp.array([1.0, -0.5]), keep=["z"])
+    sy.testing.assert_properly_weighted(q, particles=2)

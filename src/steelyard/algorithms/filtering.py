@@ -41,7 +41,7 @@ def smc(
         proposals: for each step a program that proposes its unobserved variables, called with the same arguments; or
             a function.
         over: what the functions are called with: a pytree whose first axis is the step, such as the data.
-        initial: with functions, the program before the first step; it must have the addresses of a step.
+        initial: with functions, the program before the first step; it samples what a step samples.
         keep: with functions, the variables to record, for `Evaluation.trajectories` and `Evaluation.filtered`.
         **options: `method` and `threshold` of `resample`.
 

@@ -30,6 +30,7 @@ from steelyard.semantics.scans import (
     kept_of,
     prepared,
     steady,
+    with_factors_of,
     without_steps,
 )
 from steelyard.semantics.values import Values
@@ -50,7 +51,12 @@ def rolled(engine: Any, q: Scan, e0: Evaluation, c0: Values) -> Evaluation:
             return _run(engine, loop, e0, remembered, compare=True)
         except Stale:
             engine.previews.forget()
-    return _run(engine, loop, e0, engine.previews.remember(mark, _preview(engine, loop)))
+    preview = _preview(engine, loop)
+    filled = with_factors_of(q, carried, preview.after.evaluation)
+    if filled is not carried:
+        loop = loop._replace(carried=filled)
+        preview = _preview(engine, loop)
+    return _run(engine, loop, e0, engine.previews.remember(mark, preview))
 
 
 class _Loop(NamedTuple):
@@ -155,7 +161,8 @@ def _in_form(q: Scan, carry: Any, after: Step) -> Any:
 def _once(engine: Engine, q: Scan, e0: Evaluation, carried: Evaluation, arguments: Values, x: Any) -> Evaluation:
     """Evaluate a scan of one step: there is nothing to go round, and it is traced once."""
     done, _ = advance(engine, q, x, carried, arguments, steady(q))
-    check_structure(q, alike(carry(carried), done.evaluation, engine.log_one), done.evaluation)
+    before = with_factors_of(q, alike(carry(carried), done.evaluation, engine.log_one), done.evaluation)
+    check_structure(q, before, done.evaluation)
     levels, values = jax.tree.map(lambda x: jnp.asarray(x)[None], (done.levels, done.kept))
     index = jnp.arange(e0.particles)
     kept = ()

@@ -47,7 +47,7 @@ class Filtered:
 
         Example:
             >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
-            >>> def first(s): s.factor("y", 0.0); return s.sample("z", dist.Normal(0.0, 1.0))
+            >>> def first(s): return s.sample("z", dist.Normal(0.0, 1.0))
             >>> def step(q, y):
             ...     def transition(s, z):
             ...         z = s.sample("z", dist.Normal(0.9 * z, 1.0))
@@ -182,7 +182,7 @@ class Filtered:
 
         Example:
             >>> import jax, jax.numpy as jnp, numpyro.distributions as dist, steelyard as sy
-            >>> def first(s): s.factor("y", 0.0); return s.sample("z", dist.Normal(0.0, 1.0))
+            >>> def first(s): return s.sample("z", dist.Normal(0.0, 1.0))
             >>> def step(q, y):
             ...     def transition(s, z):
             ...         z = s.sample("z", dist.Normal(0.9 * z, 1.0))

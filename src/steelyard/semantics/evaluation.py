@@ -273,8 +273,7 @@ class Evaluation(Exported, Filtered, Uncertain):
             ...         s.factor("y", -0.5 * (y - z) ** 2)
             ...         return z
             ...     return sy.move(transition, sy.resample(q))
-            >>> def first(s): s.factor("y", 0.0); return start(s)
-            >>> q = sy.scan(step, first, jnp.array([0.3, 0.1, -0.5]), keep=["z"])
+            >>> q = sy.scan(step, start, jnp.array([0.3, 0.1, -0.5]), keep=["z"])
             >>> sy.evaluate(q, jax.random.key(0), particles=100).trajectories()["z"].shape
             (100, 4)
         """

@@ -23,8 +23,8 @@ class LevelSummary:
     Attributes:
         label: the combinator and its target.
         log_z_increment: how much the estimate of log Z changed.
-        ess: the effective sample size of the outgoing weights.
-        max_weight: the largest normalised weight.
+        ess: the effective sample size of the outgoing weights; of a resample, of those that it found.
+        max_weight: the largest normalised weight, of the same weights.
         ancestors: how many distinct particles were kept; all of them, where nothing was resampled.
         loss: what the objective gave here; zero without one.
         acceptance: of a Markov kernel, how often it moved a particle: the average of the acceptance probabilities, by

@@ -153,7 +153,7 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
     w2 = w2 if q.threshold is None else w1.__array_namespace__().where(enough, w1, w2)
     e = e1.reindex(a)
     resampled = 1 if q.threshold is None else w1.__array_namespace__().where(enough, 0, 1)
-    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=resampled, method=q.method)
+    level = replace(LevelSummary.of("resample", w1, ancestors=a), resampled=resampled, method=q.method)
     return replace(e, log_weight=w2, record=e.record.with_level(level))
 
 
@@ -176,7 +176,7 @@ def resample_islands(engine: Engine, q: Resample, islands: int, c0: Values) -> R
         a = chosen(enough, a, resampling.ancestors(w1, q.method, noise, size, stay=enough))
         w2 = w1.__array_namespace__().where(enough, w2, engine.log_one + weights.log_mean_in_any_order(w1))
     e = e1.reindex(a)
-    level = replace(LevelSummary.of("resample", w2, ancestors=a), resampled=1, method=f"{q.method} within islands")
+    level = replace(LevelSummary.of("resample", w1, ancestors=a), resampled=1, method=f"{q.method} within islands")
     return replace(e, log_weight=w2, record=e.record.with_level(level))
 
 

@@ -122,6 +122,7 @@ def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) ->
     Raises:
         LoopStructureError: a step leaves something else.
     """
+    carried = with_factors_of(q, carried, after)
     # What one step drops is missing from then on.
     fixed, partial, joint = carried.fixed and after.fixed, after.facts.partial, after.facts.joint
     carried = alike(carried, after, engine.log_one)
@@ -131,6 +132,18 @@ def prepared(engine: Engine, q: Scan, carried: Evaluation, after: Evaluation) ->
     # What the step leaves are shapes, and stay shapes.
     check_structure(q, carried, jax.eval_shape(lambda e: alike(e, carried, engine.log_one), after))
     return carried
+
+
+def with_factors_of(q: Scan, carried: Evaluation, after: Evaluation) -> Evaluation:
+    """Return what goes into the first step of a filter with a factor of one for what its steps are first to observe."""
+    densities = after.log_density
+    new = [a for a in densities if a not in carried.log_density and a not in after.trace]
+    if q.keep is None or not new:
+        return carried
+    ones = {a: jnp.zeros(densities[a].shape, densities[a].dtype) for a in new}
+    # What only some particles observe, none has observed yet.
+    nowhere = {a: jnp.zeros(x.shape, x.dtype) for a, x in densities.masks.items() if a in new}
+    return replace(carried, log_density=carried.log_density | Map(ones, nowhere))
 
 
 def carry(e: Evaluation) -> Evaluation:
@@ -191,8 +204,7 @@ def check_structure(q: Scan, before: Evaluation, after: Evaluation) -> None:
             f"{describe(q)}: a step must leave the addresses, shapes and types that it finds, but it\n"
             + "".join(f"  {difference}\n" for difference in differences)
             + "Use move(f, q) for variables that are sampled again, with prev(f) in the target, or keep=[...] for a "
-            "filter; begin with a program that has the addresses of the step, s.factor(address, 0.0) for what is first "
-            "observed later; or write the loop out in Python."
+            "filter; begin with a program that samples what the step samples; or write the loop out in Python."
         )
 
 
