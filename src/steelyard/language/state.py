@@ -281,7 +281,7 @@ def run(
     *,
     concrete: bool,
     density: Density = computed,
-    state: type[State] = State,
+    state: Callable[..., State] = State,
 ) -> Run:
     """Run a primitive program for one particle, which samples and observes through this kind of state."""
     options = {"detached": f.detached, "sticks": f.sticks, "power": f.power, "density": density}

@@ -39,6 +39,7 @@ from steelyard.testing.outcomes import (
     frozen,
 )
 from steelyard.testing.precision import doubled, in_double_precision
+from steelyard.testing.replay import Replaying, Tape
 from steelyard.types import Count, Distribution, EngineName, Function
 
 
@@ -140,7 +141,13 @@ class Enumerating(OneByOne):
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
         def every(args: Any, given: Map[Any]) -> list[Outcome]:
-            return self.outcomes(lambda: run(f, args, self._draw, given, concrete=True, density=self._density))
+            tape = Tape()
+
+            def once() -> Run:
+                state = partial(Replaying, tape, self._branches[-1])
+                return run(f, args, self._draw, given, concrete=True, density=self._density, state=state)
+
+            return self.outcomes(once)
 
         def one(index: int) -> list[Outcome]:
             question = c0.of_particle(index), tau0.of_particle(index)

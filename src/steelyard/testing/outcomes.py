@@ -16,6 +16,9 @@ from steelyard.particles.resampling import RESAMPLERS, Noise, whole_copies
 from steelyard.semantics.values import Values
 from steelyard.types import Distribution
 
+# Probabilities that were computed in single precision, of arrays with some hundred entries.
+ROUNDING = 1e-4
+
 
 class Outcome(NamedTuple):
     """One way in which a random computation can end."""
@@ -37,6 +40,20 @@ class Branch:
         outcomes, index = self._choices[self._made]
         self._made += 1
         return outcomes[index].result
+
+    @property
+    def made(self) -> int:
+        """How many choices were made so far."""
+        return self._made
+
+    @property
+    def prescribed(self) -> int:
+        """How many choices are made as on the branch before, and one more, which differs."""
+        return len(self._choices)
+
+    def skip(self, made: int) -> None:
+        """Take the first choices as made."""
+        self._made = made
 
     @property
     def probability(self) -> float:
@@ -74,7 +91,14 @@ def every_value(address: str, distribution: Distribution) -> list[Outcome]:
         support = list(distribution.enumerate_support(expand=False).reshape(-1))  # pyright: ignore
         combinations = itertools.product(support, repeat=math.prod(shape))
         values = [jnp.asarray(c).reshape(shape) for c in combinations]
-    return [Outcome(float(np.exp(np.sum(distribution.log_prob(v)))), v) for v in values]
+    outcomes = [Outcome(float(np.exp(np.sum(distribution.log_prob(v)))), v) for v in values]
+    # Not `abs(...) > ROUNDING`, which would let NaN pass.
+    if not abs(math.fsum(o.probability for o in outcomes) - 1.0) <= ROUNDING:
+        raise ArgumentError(
+            f"enumerate: the values of {address!r} have the probabilities {[o.probability for o in outcomes]}, whose "
+            f"sum is not one: {distribution!r} does not draw by the density that it announces, or has no value at all."
+        )
+    return outcomes
 
 
 def either_way(log_alpha: Any) -> list[Outcome]:
