@@ -13,8 +13,16 @@ import steelyard as sy
 KEY = jax.random.key(0)
 
 REASONS = (
-    ("universal engine", "each particle is a run of Python", "use it for programs that must branch; else s.when"),
-    ("testing.enumerate", "each outcome is a run of Python, independent of the compiler", "test small programs"),
+    (
+        "universal engine",
+        "each particle is a run of Python: a third in the program; draws one by one are a tenth, densities are together",
+        "use it for programs that must branch; else s.when",
+    ),
+    (
+        "testing.enumerate",
+        "each outcome is a run of Python, independent of the compiler; calls that outcomes share are made once",
+        "test small programs",
+    ),
     (
         "a sweep of N kernels over N variables",
         "each resampling takes N arrays: N^2 equations, as with N arrays by hand",

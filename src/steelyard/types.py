@@ -55,4 +55,5 @@ def stop_gradient(tree: Any, really: bool = True) -> Any:
     """Return a tree whose arrays carry no gradient."""
     if not really:
         return tree
-    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+    # What is known already carries none.
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_traced(x) else x, tree)

@@ -12,6 +12,7 @@ import steelyard as sy
 from steelyard.compiler.keys import KeyCounter, Sites
 from steelyard.distributions.densities import log_prob, log_prob_anywhere
 from steelyard.engines import compiled
+from steelyard.engines.deferred import DeferredDensities
 
 LOGITS = jnp.array([0.3, -1.0, 2.0])
 EXAMPLES: list[Any] = [
@@ -62,18 +63,19 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.mark.parametrize("distribution", EXAMPLES)
 def test_a_compiled_distribution_is_the_same(distribution: Any) -> None:
-    assert compiled.comes_through(distribution)
-    level = KeyCounter(jax.random.key(3)).next()
-    value = compiled.CompiledSites(level, 5)(2, "x", distribution)
+    taking = compiled.Taking()
+    assert taking.apart(distribution) is not None
+    level, density = KeyCounter(jax.random.key(3)).next(), DeferredDensities(taking)
+    value = compiled.CompiledSites(level, 5, taking)(2, "x", distribution)
     expected = Sites(level, 5)(2, "x", distribution)
     assert value.dtype == expected.dtype
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     for function in (log_prob, log_prob_anywhere):
         np.testing.assert_allclose(
-            compiled.density(function, distribution, expected), function(distribution, expected), rtol=1e-5, atol=1e-6
+            float(density(function, distribution, expected)), function(distribution, expected), rtol=1e-5, atol=1e-6
         )
     elsewhere = jnp.full(np.shape(expected), -3, expected.dtype)
-    outside = compiled.density(log_prob_anywhere, distribution, elsewhere)
+    outside = float(density(log_prob_anywhere, distribution, elsewhere))
     np.testing.assert_allclose(outside, log_prob_anywhere(distribution, elsewhere), rtol=1e-5)
 
 
@@ -94,7 +96,7 @@ OTHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_might_not_come_through_whole_stays_in_python(name: str) -> None:
-    assert not compiled.comes_through(OTHERS[name])
+    assert compiled.Taking().apart(OTHERS[name]) is None
 
     def program(s: sy.State) -> None:
         s.sample("x", OTHERS[name])

@@ -39,7 +39,8 @@ def check_distribution(distribution: Any, address: str, place: str) -> None:
             f"{place}: {address!r} was given the class {distribution.__name__} where a distribution belongs. "
             f"Call it with its parameters: {distribution.__name__}(...)."
         )
-    if not isinstance(distribution, Distribution):
+    # NumPyro's first: to look for the methods of a protocol takes longer than a draw.
+    if not isinstance(distribution, dist.Distribution | Distribution):
         raise ArgumentError(
             f"{place}: {address!r} was given {distribution!r} where a distribution belongs. "
             f"A distribution has sample(key), or sample(seed=key), and log_prob(value); "

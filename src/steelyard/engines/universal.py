@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from steelyard.compiler.keys import KeyCounter
-from steelyard.engines.compiled import CompiledSites, density
+from steelyard.engines.compiled import CompiledSites, Taking
+from steelyard.engines.deferred import DeferredDensities
 from steelyard.engines.degenerate import Looker
 from steelyard.engines.gathering import moved_together, together
 from steelyard.engines.one_by_one import OneByOne
@@ -60,10 +61,13 @@ class Universal(OneByOne):
         self._keys.rewind(mark)
 
     def primitive(self, f: Primitive, c0: Values, tau0: Map[Any], known: Known | None = None) -> Run:
-        level = self._keys.next()
+        level, taking = self._keys.next(), Taking()
+        deferred = DeferredDensities(taking)
+        is_tempered = not isinstance(f.power, float) or f.power != 1
+        density = deferred.at_once if is_tempered else deferred
         options: dict[str, Any] = {"concrete": True, "density": density, "state": self._state}
         results = [
-            run(f, c0.of_particle(l), CompiledSites(level, l), tau0.of_particle(l), **options)
+            run(f, c0.of_particle(l), CompiledSites(level, l, taking), tau0.of_particle(l), **options)
             for l in range(self._particles)
         ]
         return together(results)
