@@ -140,3 +140,23 @@ def test_equations_of_a_sweep_grow_with_its_length() -> None:
         return len(traced.jaxpr.eqns)
 
     assert equations(12) - equations(8) < 1.05 * (equations(8) - equations(4))
+
+
+def test_a_long_program_of_few_equations_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands as one call: to bind its equations again one by one would take half as long as to trace them."""
+    q, key = gibbs(3), jax.random.key(0)
+
+    def loss(a: Any) -> Any:
+        return sy.evaluate(q, key, a, particles=PARTICLES).log_z
+
+    as_it_is = jax.jit(loss).trace(0.9).jaxpr
+    monkeypatch.setattr(segments, "LONG", 8)
+    # Another function, which JAX has not traced yet.
+    called = jax.jit(lambda a: loss(a)).trace(0.9).jaxpr
+    assert len(called.eqns) < 50 < 1000 < len(as_it_is.eqns)
+    (inner,) = [e.params["jaxpr"] for e in called.eqns if len(getattr(e.params.get("jaxpr"), "eqns", ())) > 100]
+    assert len(inner.eqns) <= len(as_it_is.eqns)
+    value, gradient = jax.jit(jax.value_and_grad(lambda a: loss(a)))(0.9)
+    monkeypatch.undo()
+    expected, slope = jax.value_and_grad(loss)(0.9)
+    np.testing.assert_allclose([value, gradient], [expected, slope], rtol=2e-3)

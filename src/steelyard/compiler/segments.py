@@ -44,7 +44,7 @@ def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
         [Array(0., dtype=float32, weak_type=True)]
     """
     jaxpr = closed.jaxpr
-    if len(jaxpr.eqns) < MANY or jaxpr.effects:
+    if not _is_cut(jaxpr):
         return jaxpr_as_fun(closed)
     segments = _cut(jaxpr)
 
@@ -53,9 +53,42 @@ def in_segments(closed: ClosedJaxpr) -> Callable[..., Any]:
         for segment in segments:
             results = apart(jaxpr_as_fun(ClosedJaxpr(segment, ())))(*(known[v] for v in segment.invars))
             known.update(zip(segment.outvars, results, strict=True))
-        return [v.val if isinstance(v, Literal) else known[v] for v in jaxpr.outvars]
+        return [_value(v, known) for v in jaxpr.outvars]
 
     return run
+
+
+def _is_cut(jaxpr: Jaxpr) -> bool:
+    return len(jaxpr.eqns) >= MANY and not jaxpr.effects
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function, in segments if it has many equations.
+
+    How many there are is known when all are traced. If they are few, what JAX traced is called as it is: to bind them
+    one by one again, as `in_segments` does, takes half as long as to trace them.
+    """
+
+    def run(*args: Any) -> Any:
+        compiled = jax.jit(function)
+        closed, shapes = jax.make_jaxpr(compiled, return_shape=True)(*args)
+        call = closed.jaxpr.eqns[0]
+        # Without `jit`, which may be turned off, there is no call.
+        whole = call.params.get("jaxpr") if len(closed.jaxpr.eqns) == 1 else None
+        if whole is None or not _is_cut(whole.jaxpr):
+            return compiled(*args)
+        inputs = (*closed.jaxpr.constvars, *closed.jaxpr.invars)
+        known: dict[Any, Any] = dict(zip(inputs, (*closed.consts, *jax.tree.leaves(args)), strict=True))
+        results = in_segments(whole)(*(_value(v, known) for v in call.invars))
+        known.update(zip(call.outvars, results, strict=True))
+        leaves = [_value(v, known) for v in closed.jaxpr.outvars]
+        return jax.tree.unflatten(jax.tree.structure(shapes), leaves)
+
+    return run
+
+
+def _value(v: Any, known: dict[Any, Any]) -> Any:
+    return v.val if isinstance(v, Literal) else known[v]
 
 
 def apart(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,10 +15,9 @@ from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from steelyard.arguments import check_count, check_key, check_objective
-from steelyard.compiler.equations import rewritten
 from steelyard.compiler.loops import compiled_once, with_compiled_loops
 from steelyard.compiler.passes import Pass, chosen
-from steelyard.compiler.segments import in_segments, is_long
+from steelyard.compiler.segments import is_long, traced_once
 from steelyard.devices.layout import checked
 from steelyard.engines.abstract import explained
 from steelyard.engines.degenerate import Looker, check_weights
@@ -211,8 +210,7 @@ def log_density(q: Programmable, trace: Mapping[str, Any], *args: Any) -> Scalar
 
 def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Callable[..., Any]:
     """Return how a program runs: inside of `jit`, a long one in segments that are compiled one by one."""
-    cut = "segments" in passes and is_staged() and is_long(q)
-    return rewritten(run, as_function=in_segments) if cut else run
+    return traced_once(run) if "segments" in passes and is_staged() and is_long(q) else run
 
 
 def _compiled_outside(equations: ClosedJaxpr, passes: frozenset[str], on_mesh: bool) -> Callable[..., Any] | None:
