@@ -1,5 +1,6 @@
 """Gradients with score-function terms, in which each particle is compared with all others."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,8 +26,22 @@ def ours(objective: Any, particles: int) -> Job:
     return jax.grad(loss), (0.2, jax.random.key(0))
 
 
-def by_hand(particles: int) -> Job:
-    """The gradient of the importance-weighted bound, with the mean of the other weights as baseline."""
+# What a baseline makes of the log weights, and of the log of the sum of the other weights of each particle.
+Baseline = Callable[[Any, Any], Any]
+
+
+def mean_of_others(log_w: Any, log_others: Any) -> Any:
+    return log_others - jnp.log(log_w.size - 1)
+
+
+def with_geometric_mean(log_w: Any, log_others: Any) -> Any:
+    """The mean of all weights, if each were the geometric mean of the others: the baseline of VIMCO."""
+    geometric_mean = (jnp.sum(log_w) - log_w) / (log_w.size - 1)
+    return jnp.logaddexp(log_others, geometric_mean) - jnp.log(log_w.size)
+
+
+def by_hand(baseline: Baseline, particles: int) -> Job:
+    """The gradient of the importance-weighted bound, with a baseline for each particle."""
 
     def loss(logit: Any, key: Any) -> Any:
         z = jax.random.bernoulli(key, jax.nn.sigmoid(logit), (particles,)).astype(float)
@@ -36,17 +51,22 @@ def by_hand(particles: int) -> Job:
         w = jnp.exp(log_w - jnp.max(log_w))
         zero = jnp.zeros(1)
         others = jnp.append(zero, jnp.cumsum(w)[:-1]) + jnp.append(jnp.cumsum(w[::-1])[::-1][1:], zero)
-        signal = log_z - jnp.log(others / (particles - 1)) - jnp.max(log_w)
+        signal = log_z - baseline(log_w, jnp.log(others) + jnp.max(log_w))
         return -log_z - jnp.vdot(jax.lax.stop_gradient(signal), log_q)
 
     return jax.grad(loss), (0.2, jax.random.key(0))
 
 
-def comparison(name: str) -> Growth:
+def comparison(name: str, baseline: Baseline) -> Growth:
     """The gradient of an objective, by particles."""
     objective = getattr(sy.objectives, name)
-    sizes = 1024, 8192, 65_536
-    return growth(f"{name}, discrete, by particles", sizes, lambda n: ours(objective, n), "by hand", by_hand)
+    return growth(
+        f"{name}, discrete, by particles",
+        (1024, 8192, 65_536),
+        lambda particles: ours(objective, particles),
+        "by hand",
+        lambda particles: by_hand(baseline, particles),
+    )
 
 
-ROWS = (lambda: comparison("iwae"), lambda: comparison("vimco"))
+ROWS = (lambda: comparison("iwae", mean_of_others), lambda: comparison("vimco", with_geometric_mean))

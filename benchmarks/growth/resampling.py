@@ -23,11 +23,13 @@ def ours(batches: int) -> Job:
 
 
 def by_hand(batches: int) -> Job:
-    """Systematic resampling in floats."""
+    """Systematic resampling in floats, rotated: else the first particles would get the first ancestors."""
 
     def one(key: Any, row: Any) -> Any:
-        positions = (jnp.arange(PARTICLES) + jax.random.uniform(key)) / PARTICLES
-        return jnp.searchsorted(jnp.cumsum(jax.nn.softmax(row)), positions)
+        first, second = jax.random.split(key)
+        positions = (jnp.arange(PARTICLES) + jax.random.uniform(first)) / PARTICLES
+        indices = jnp.searchsorted(jnp.cumsum(jax.nn.softmax(row)), positions)
+        return jnp.roll(indices, jax.random.randint(second, (), 0, PARTICLES))
 
     return jax.vmap(one), (jax.random.split(jax.random.key(0), batches), weights(batches))
 

@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import steelyard as sy
 from benchmarks.growth.measure import Growth, Job, growth
 
-PARTICLES, STEPS = 1000, 20
+PARTICLES, MORE, STEPS = 1000, 10_000, 20
 KEY = jax.random.key(0)
 
 
@@ -68,6 +68,39 @@ def chain(sites: int, kind: Any) -> Job:
     return lambda key: sy.evaluate(program, key, particles=PARTICLES).log_z, (KEY,)
 
 
+def with_trace(sites: int) -> Job:
+    def program(s: sy.State) -> None:
+        z: Any = 0.0
+        for t in range(sites):
+            z = s.sample(f"z{t}", dist.Normal(0.9 * z, 1.0))
+            s.observe(f"x{t}", dist.Normal(z, 0.5), 0.1 * t)
+
+    def f(key: Any) -> Any:
+        out = sy.evaluate(program, key, particles=MORE)
+        return out.log_z, dict(out.trace)
+
+    return f, (KEY,)
+
+
+def with_trace_by_hand(sites: int) -> Job:
+    """The same chain, with all noise drawn in one call."""
+
+    def f(key: Any) -> Any:
+        noise = jax.random.normal(key, (sites, MORE))
+        z, log_w, trace = jnp.zeros(MORE), jnp.zeros(MORE), {}
+        for t in range(sites):
+            z = trace[f"z{t}"] = 0.9 * z + noise[t]
+            log_w = log_w + dist.Normal(z, 0.5).log_prob(0.1 * t)
+        return jax.nn.logsumexp(log_w) - jnp.log(MORE), trace
+
+    return f, (KEY,)
+
+
+def returned_traces() -> Growth:
+    """A chain of variables that are returned, by their number: from 13 on, their bits are drawn at once."""
+    return growth("a chain, returned, by sites", (12, 15, 30), with_trace, "one draw", with_trace_by_hand)
+
+
 def addresses_in_a_scan() -> Growth:
     """A filter, by the variables of a step."""
     return growth("a filter, by addresses of a step", (10, 20, 40), filtered, "one array", filtered_by_hand)
@@ -84,4 +117,4 @@ def half_normals() -> Growth:
     )
 
 
-ROWS = (addresses_in_a_scan, half_normals)
+ROWS = (addresses_in_a_scan, half_normals, returned_traces)
