@@ -1,11 +1,13 @@
 """Sums that do not depend on the order."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from steelyard.devices.sums import total_of_fractions
+from steelyard.devices.sums import total_in_any_order, total_of_fractions
 from steelyard.particles.weights import (
     effective_sample_size,
     effective_sample_size_in_any_order,
@@ -54,3 +56,25 @@ def test_logarithms_and_their_gradients() -> None:
         np.testing.assert_allclose(ours(log_w), plain(log_w), rtol=1e-6)
         np.testing.assert_allclose(jax.grad(ours)(log_w), jax.grad(plain)(log_w), atol=1e-6)
         np.testing.assert_equal(float(ours(jnp.full(3, -jnp.inf))), float(plain(jnp.full(3, -jnp.inf))))
+
+
+def test_second_derivatives_in_a_loop() -> None:
+    """JAX forgets the rule for derivatives in the gradient of a loop."""
+
+    def value(total: Any, t: Any) -> Any:
+        def step(x: Any, _: Any) -> Any:
+            return jnp.exp(-t * total(x) * x), None
+
+        return jnp.sum(jax.lax.scan(step, jnp.array([0.3, 0.9]) * t, None, length=3)[0] ** 2)
+
+    ours, plain = (jax.hessian(lambda t, f=f: value(f, t))(0.7) for f in (total_of_fractions, jnp.sum))
+    np.testing.assert_allclose(ours, plain, rtol=1e-5)
+
+
+def test_any_numbers() -> None:
+    rng = np.random.default_rng(1)
+    x = (rng.normal(size=(1000, 5)) * np.array([1.0, 1e-4, 1e-30, 3e30, 0.0])).astype(np.float32)
+    first, other = (np.asarray(total_in_any_order(jnp.asarray(y))) for y in (x, rng.permutation(x)))
+    np.testing.assert_array_equal(first, other)
+    np.testing.assert_allclose(first, x.astype(float).sum(axis=0), rtol=1e-5)
+    assert np.isnan(total_in_any_order(jnp.array([1.0, np.nan]))) and np.isnan(total_in_any_order(jnp.array([np.inf])))

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from rich.table import Table
 
 from steelyard.arguments import check_count
+from steelyard.devices.sums import total_in_any_order
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import name_of
 from steelyard.output import rendered
@@ -166,8 +167,9 @@ def tuned(
     """Return parameters for the kernel, from the particles in unconstrained coordinates and their weights."""
     rows = jax.vmap(lambda x: ravel_pytree(x)[0])(position)
     rows = jnp.where(jnp.isfinite(rows), rows, 0.0)
-    centred = rows - (share @ rows)[None]
-    variance = share @ centred**2
+    # All particles follow what is chosen: on any number of devices it must be the same, so that sums are exact.
+    centred = rows - total_in_any_order(share[:, None] * rows)[None]
+    variance = total_in_any_order(share[:, None] * centred**2)
     # Before the particles have spread, and where all of them are copies of one.
     variance = jnp.where(variance > 0, variance, 1.0)
     size = rows.shape[-1]
@@ -179,7 +181,8 @@ def tuned(
     matrix = variance
     if options.dense:
         # Shrunk towards the variances, more so for fewer particles: a matrix of full rank.
-        weight = 1 / (1 + size * jnp.sum(share**2))
-        matrix = weight * (centred.T * share[None]) @ centred + (1 - weight) * jnp.diag(variance)
+        weight = 1 / (1 + size * total_in_any_order(share**2))
+        covariance = jax.lax.map(lambda row: total_in_any_order((share * row)[:, None] * centred), centred.T)
+        matrix = weight * covariance + (1 - weight) * jnp.diag(variance)
     chosen = {"step_size": factor * scale, "inverse_mass_matrix": matrix}
     return {name: chosen[name] for name in names}

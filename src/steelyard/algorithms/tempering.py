@@ -20,7 +20,7 @@ from steelyard.language.kernels import mcmc
 from steelyard.language.programs import Adapt, Program, Programmable, program
 from steelyard.language.variants import temper
 from steelyard.maps import dom, log_product
-from steelyard.particles.weights import normalize
+from steelyard.particles.weights import normalize_in_any_order
 from steelyard.semantics.evaluation import Evaluation
 from steelyard.types import Count, is_traced
 
@@ -127,7 +127,8 @@ def _adapted(
         x = {"beta": beta}
         if names:
             power = beta - state["beta"]
-            share = normalize(jnp.asarray(e.log_weight) + jnp.where(power > 0, power * log_likelihood, 0.0))
+            log_share = jnp.asarray(e.log_weight) + jnp.where(power > 0, power * log_likelihood, 0.0)
+            share = normalize_in_any_order(log_share)
             x |= tuned(names, positions(engine, model, c0, e.trace, only), share, state["step_size"], options)
         return state | {"beta": beta, "done": beta >= 1}, x
 

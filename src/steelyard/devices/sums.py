@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
 
@@ -31,7 +32,8 @@ def total_of_fractions(x: Any) -> Any:
         (True, False)
     """
     if devices(x.shape[0]) > 1:
-        sums, top = apart_on_devices(_summed, (SPLIT,), (WHOLE, WHOLE))(x)
+        sums, top, defined = apart_on_devices(_summed, (SPLIT,), (WHOLE, WHOLE, WHOLE))(x)
+        top = jnp.where(defined, top, jnp.nan)
     else:
         sums, top = _sums(x), jnp.max(x)
     unit, value = 1.0, jnp.zeros((), x.dtype)
@@ -45,11 +47,40 @@ def total_of_fractions(x: Any) -> Any:
 @total_of_fractions.defjvp
 def _(primals: Any, tangents: Any) -> Any:
     (x,), (dx,) = primals, tangents
-    return total_of_fractions(x), jnp.sum(dx)
+    # JAX forgets this rule in the gradient of a loop, and takes second derivatives of what is here. The numbers that
+    # are added are zero, and have the derivative.
+    still = jax.lax.stop_gradient(x)
+    zero = jnp.sum(jnp.where(jnp.isfinite(still), x - still, 0.0))
+    return jax.lax.stop_gradient(total_of_fractions(still)) + zero, jnp.sum(dx)
+
+
+def total_in_any_order(x: Any) -> Any:
+    """Return the sum of any numbers along the first axis, whatever the order; NaN, if one is not finite.
+
+    Arrays of NumPy are summed by NumPy. What is below 2^-48 of the largest is cut off each number, in double precision
+    what is below 2^-78.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from steelyard.devices.sums import total_in_any_order
+        >>> total_in_any_order(jnp.array([[3e7, -1.0], [0.25, 0.5]]))
+        Array([ 3.0e+07, -5.0e-01], dtype=float32)
+    """
+    if isinstance(x, np.ndarray):
+        return np.sum(x, axis=0)
+    if x.ndim > 1:
+        return jax.vmap(total_in_any_order, in_axes=-1, out_axes=-1)(x)
+    # A power of two, by which division is exact.
+    top = jnp.max(jnp.abs(x))
+    unit = jnp.ldexp(jnp.ones((), x.dtype), jnp.frexp(top)[1])
+    positive, negative = (total_of_fractions(jnp.maximum(y, 0.0) / unit) for y in (x, -x))
+    return jnp.where(jnp.isfinite(top), (positive - negative) * unit, jnp.nan)
 
 
 def _summed(x: Any) -> Any:
-    return jax.lax.psum(_sums(x), AXIS), jax.lax.pmax(jnp.max(x), AXIS)
+    # The largest number of several devices is a number, even if one of them has NaN.
+    top = jnp.max(x)
+    return jax.lax.psum(_sums(x), AXIS), jax.lax.pmax(top, AXIS), jax.lax.psum(jnp.isnan(top).astype(int), AXIS) == 0
 
 
 def _sums(x: Any) -> list[tuple[Any, Any]]:

@@ -125,6 +125,14 @@ def normalize(log_weights: Any) -> Any:
         return w / total(w)[..., None]
 
 
+def normalize_in_any_order(log_weights: Any) -> Any:
+    """Return w_l / sum w of one population, to the last bit the same on any number of devices."""
+    if isinstance(log_weights, np.ndarray):
+        return normalize(log_weights)
+    w = scaled(log_weights)
+    return w / total_of_fractions(w)
+
+
 def effective_sample_size(log_weights: Any) -> Any:
     """Return (sum w)^2 / sum w^2; NaN where every weight is zero."""
     w = scaled(log_weights)

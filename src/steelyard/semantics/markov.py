@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from steelyard.devices.sums import total_in_any_order
 from steelyard.language.describe import describe
 from steelyard.language.programs import Mcmc, Metropolis, Primitive, Program, Scan, name_of
 from steelyard.language.rewrite import target
@@ -134,8 +135,10 @@ def _concluded(
     label: str, e1: Evaluation, e2: Evaluation, provenance: Provenance | None, acceptance: Any
 ) -> Evaluation:
     """Return e1 with the particles where e2 has them: same weights, other places."""
-    share = weights.normalize(stop_gradient(e1.log_weight))
-    rate, jump = (share * acceptance).sum(), (share * _squared_distance(e1.trace, e2.trace, share)).sum()
+    share = weights.normalize_in_any_order(stop_gradient(e1.log_weight))
+    # Step sizes follow the rate, and particles follow these: on any number of devices they must be the same.
+    rate = total_in_any_order(share * acceptance)
+    jump = (share * _squared_distance(e1.trace, e2.trace, share)).sum()
     summary = replace(LevelSummary.of(label, e1.log_weight), acceptance=rate, jump=jump)
     facts = replace(
         e1.facts.detached(),
