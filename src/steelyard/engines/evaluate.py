@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from steelyard.engines.degenerate import Looker, check_weights
 from steelyard.engines.gathering import as_objects, stacked
 from steelyard.engines.observed import observed_values
 from steelyard.engines.pointwise import ObservedState, PointwiseState
+from steelyard.engines.progress import awaited, watching
 from steelyard.engines.single import Single
 from steelyard.engines.spread import on_devices
 from steelyard.engines.transitions import filter_of, with_transitions
@@ -52,6 +54,7 @@ def evaluate(
     optimize: bool | Collection[Pass] = True,
     chunk: Count | None = None,
     mesh: Mesh | None = None,
+    progress: bool = False,
     pointwise: bool = False,
     smoothing: bool = False,
 ) -> Evaluation:
@@ -79,6 +82,8 @@ def evaluate(
             has a particle axis lies on them; all others are on each. The same key gives the same particles on any
             number of devices, as far as XLA rounds the program alike. The number of particles must be a multiple of
             that of the devices.
+        progress: whether to show how many particles are done, chunk by chunk; Ctrl-C then ends it within a chunk. Not
+            inside of `jit`, `vmap` or `grad`.
         pointwise: whether to keep log densities by observation, `Evaluation.pointwise`. The program whose density q
             denotes is then evaluated once more, at the particles that q gave.
         smoothing: of a filter, whether to keep its transitions, for `Evaluation.smoothed`. They are read off the
@@ -116,6 +121,8 @@ def evaluate(
     if engine not in ("vectorized", "universal"):
         raise ArgumentError(f'evaluate: engine is "vectorized" or "universal", got {engine!r}.')
     trace = None if given is None else _per_particle(given, particles)
+    if progress:
+        _check_progress(chunk, engine, any(map(is_traced, jax.tree.leaves((key, args, given)))))
     shared = Values.shared(args)
     if engine == "universal":
         if devices is not None:
@@ -135,32 +142,41 @@ def evaluate(
                 out = _with_pointwise(out, stacked(terms), values)
             return replace(out, trace=Map({a: dense(v) for a, v in out.trace.items()}, out.trace.masks))
 
-        out = run(key)
+        out, again = run(key), run
     else:
-        options = {"optimize": passes, "chunk": chunk}
+        with watching(particles) if progress else nullcontext() as watch:
+            options = {"optimize": passes, "chunk": chunk, "watch": watch}
 
-        def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
-            out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
-            if p is not None:
-                states = (PointwiseState, ObservedState)
-                engines = (Vectorized(key, particles, state=state, **options) for state in states)
-                out = _with_pointwise(out, *(engine.run(p, shared, out.trace).pointwise for engine in engines))
-            return out if scan is None else with_transitions(out, scan, shared)
+            def run(key: PRNGKeyArray, seen: Looker | None = None) -> Evaluation:
+                out = Vectorized(key, particles, objective, seen=seen, **options).run(q, shared, trace).finished()
+                if p is not None:
+                    states = (PointwiseState, ObservedState)
+                    engines = (Vectorized(key, particles, state=state, **options) for state in states)
+                    out = _with_pointwise(out, *(engine.run(p, shared, out.trace).pointwise for engine in engines))
+                return out if scan is None else with_transitions(out, scan, shared)
 
-        if devices is not None:
-            run = on_devices(run, devices)
-        if is_traced(key):
+            # What is to blame for a weight is looked for in Python, on one device: particles are the same there.
+            again = run
+            if devices is not None:
+                run = on_devices(run, devices)
+            if is_traced(key):
+                run = _compiled(run, q, passes)
+                # Operation by operation, under `vmap` alone, arrays cannot be laid out.
+                with explained(q):
+                    return (run if devices is None or is_staged() else jax.jit(run))(key)
+            # A wrong program is found by tracing it, before anything is sampled.
             with explained(q):
-                return _compiled(run, q, passes)(key)
-        # A wrong program is found by tracing it, before anything is sampled.
-        with explained(q):
-            equations, shapes = jax.make_jaxpr(run, return_shape=True)(key)
-        known = _compiled_outside(equations, passes, devices is not None) if not is_staged() else None
-        if known is None:
-            out = _compiled(run, q, passes)(key)
-        else:
-            out = jax.tree.unflatten(jax.tree.structure(shapes), known(key))
-    check_weights(out, q, lambda seen: run(key, seen))
+                equations, shapes = jax.make_jaxpr(run, return_shape=True)(key)
+            as_a_whole = devices is not None or watch is not None
+            known = _compiled_outside(equations, passes, as_a_whole) if not is_staged() else None
+            if known is None:
+                out = _compiled(run, q, passes)(key)
+            else:
+                results = known(key)
+                out = jax.tree.unflatten(
+                    jax.tree.structure(shapes), results if watch is None else awaited(results, watch)
+                )
+    check_weights(out, q, lambda seen: again(key, seen))
     return out
 
 
@@ -213,11 +229,23 @@ def _compiled(run: Callable[..., Any], q: Program, passes: frozenset[str]) -> Ca
     return traced_once(run) if "segments" in passes and is_staged() and is_long(q) else run
 
 
-def _compiled_outside(equations: ClosedJaxpr, passes: frozenset[str], on_mesh: bool) -> Callable[..., Any] | None:
+def _compiled_outside(equations: ClosedJaxpr, passes: frozenset[str], as_a_whole: bool) -> Callable[..., Any] | None:
     """Return how a program runs outside of `jit`; None, for operation by operation."""
-    if on_mesh:
+    if as_a_whole:
         return compiled_once(equations)
     return with_compiled_loops(equations) if "loops" in passes else None
+
+
+def _check_progress(chunk: int | None, engine: EngineName, traced: bool) -> None:
+    if chunk is None or engine != "vectorized":
+        raise ArgumentError(
+            'evaluate: progress is shown chunk by chunk, by engine="vectorized". Say how many particles a chunk has, '
+            "for example chunk=100_000."
+        )
+    if traced or is_staged():
+        raise ArgumentError(
+            "evaluate: progress can be shown outside of jit, vmap and grad only, where evaluate compiles the program."
+        )
 
 
 def _with_pointwise(out: Evaluation, pointwise: Map[Any], values: Map[Any]) -> Evaluation:

@@ -19,6 +19,7 @@ from steelyard.compiler.rolled import rolled
 from steelyard.devices.layout import SPLIT, apart_on_devices, as_on_a_device, devices, laid_out
 from steelyard.distributions.bijections import pushed
 from steelyard.engines.degenerate import Looker
+from steelyard.engines.progress import Watch, watched_map
 from steelyard.engines.single import Single, is_accepted
 from steelyard.engines.voice import Voice
 from steelyard.engines.walk import Transition, walk
@@ -47,13 +48,14 @@ class Vectorized:
         *,
         optimize: bool | Collection[Pass] = True,
         chunk: int | None = None,
+        watch: Watch | None = None,
         seen: Looker | None = None,
         state: type[State] = State,
     ) -> None:
         self._keys = KeyCounter(key)
         self._particles = particles
         self.passes = chosen(optimize)
-        self._chunk = chunk
+        self._run_for_each = partial(run_for_each, chunk=chunk, watch=watch)
         self._seen = seen
         self._state = state
         self._equations = EquationCache()
@@ -88,7 +90,7 @@ class Vectorized:
 
         def every(together: Drawn) -> tuple[Any, tuple[Drawn, Any]]:
             first = draws.first(together, particles) if isinstance(draws, LevelDraws) else {}
-            return run_for_each(one, c0, particles, tau0, first, chunk=self._chunk)
+            return self._run_for_each(one, c0, particles, tau0, first)
 
         # What a program draws is seen only when it runs.
         place = self._keys.mark()
@@ -108,7 +110,7 @@ class Vectorized:
         rho, equations, kept = known
         needed, given, one = equations.computing([a for a in equations.needs if a not in rho], kept)
         varying = self._numbers(), tau0.restrict(needed), given
-        value, (changed, computed) = run_for_each(one, c0, *varying, chunk=self._chunk)
+        value, (changed, computed) = self._run_for_each(one, c0, *varying)
         return Run(value.with_leaves(kept), equations.trace(tau0, changed), computed | rho, None)
 
     def draws(self) -> Callable[[Any, FirstWords], Draw]:
@@ -155,7 +157,7 @@ class Vectorized:
                 return None, transition(at, lambda number: threefry_key(level(particle, number)), given)
 
         def every(own: list[Any], tau: Map[Any]) -> Moved:
-            return run_for_each(one, c0.with_varying(own), self._numbers(), tau, chunk=self._chunk)[1]
+            return self._run_for_each(one, c0.with_varying(own), self._numbers(), tau)[1]
 
         return without_gradients(every)(c0.varying(), tau)
 
@@ -192,11 +194,13 @@ def run_for_each(
     arguments: Values,
     *varying: Any,
     chunk: int | None = None,
+    watch: Watch | None = None,
 ) -> tuple[Values, Any]:
     """Run `function(argument_tree, *varying) -> (value, other)` for every particle under `vmap`.
 
     Leaves of the value that are leaves of shared arguments, or constants, stay shared. With `chunk` that many
     particles run at a time, one batch after the other; for a gradient each batch runs again, so that nothing is kept.
+    A watch is asked before each of them.
     """
     shared = [x for x, v in zip(arguments.leaves, arguments.varies, strict=True) if not v]
     known: dict[str, Any] = {}
@@ -213,13 +217,31 @@ def run_for_each(
     def every(*particles: Any) -> Any:
         if chunk is None:
             return jax.vmap(one)(*particles)
-        return jax.lax.map(jax.checkpoint(lambda xs: one(*xs)), particles, batch_size=chunk)
+        single = jax.checkpoint(lambda xs: one(*xs))
+        if watch is not None:
+            return watched_map(single, particles, chunk, watch)
+        return jax.lax.map(single, particles, batch_size=chunk)
 
     particles = arguments.varying(), *varying
     if devices(jax.tree.leaves(particles)[0].shape[0]) > 1:
         # Programs are independent of each other: on its device each runs as if there were no other.
-        every = apart_on_devices(every, SPLIT, SPLIT)
+        every = apart_on_devices(_not_alone(every), SPLIT, SPLIT)
     results, rest = every(*particles)
     results = iter(results)
     leaves = (next(results) if v else x for x, v in zip(known["results"], known["varies"], strict=True))
     return Values(tuple(leaves), known["varies"], known["structure"]), rest
+
+
+def _not_alone(every: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that runs a single particle twice, and forgets the second.
+
+    XLA takes an array of one number for a number, and rounds quotients differently there.
+    """
+
+    def run(*particles: Any) -> Any:
+        if jax.tree.leaves(particles)[0].shape[0] > 1:
+            return every(*particles)
+        twice = jax.tree.map(lambda x: jnp.concatenate([x, x]), particles)
+        return jax.tree.map(lambda x: x[:1], every(*twice))
+
+    return run
