@@ -11,8 +11,12 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import steelyard as sy
+from steelyard.algorithms.powers import next_power
+from steelyard.algorithms.schedules import tuned
+from steelyard.devices.layout import laid_out
 from steelyard.maps import take
 from steelyard.particles.resampling import Noise, ancestors
+from steelyard.particles.weights import normalize_in_any_order
 from tests.running import run
 
 KEY, SPLIT = jax.random.key(3), PartitionSpec("particles")
@@ -20,6 +24,9 @@ KEY, SPLIT = jax.random.key(3), PartitionSpec("particles")
 
 def mesh_of(devices: int) -> Mesh:
     return Mesh(np.array(jax.devices()[:devices]), ("particles",))
+
+
+MESH = mesh_of(8)
 
 
 def resampled(devices: int, log_weights: Any, noise: Noise, x: Any) -> Any:
@@ -39,7 +46,7 @@ def check_ancestors() -> None:
     for case in range(cases):
         dead = rng.choice(size, rng.integers(size), replace=False)
         log_weights[case, dead if case % 3 == 0 else slice(case % 3 * 40, None)] = -np.inf
-    log_weights[-1], log_weights[-2] = -np.inf, np.nan
+    log_weights[-1], log_weights[-2], log_weights[-3, 7] = -np.inf, np.nan, np.nan
     words = Noise.from_uniforms(rng.random((cases, 1)), np.append(rng.integers(size, size=cases - 2), [0, size - 1]))
     x, towards = rng.normal(size=(2, cases, size, 3))
 
@@ -48,14 +55,17 @@ def check_ancestors() -> None:
             found, taken, distinct, _ = resampled(8, log_weights, Noise(uniforms, rotation), x)
             return jnp.sum(taken * towards), (found, taken, distinct)
 
-        return jax.grad(projected, has_aux=True)(x)
+        _, pushed, _ = jax.jvp(projected, (x,), (towards,), has_aux=True)
+        return *jax.grad(projected, has_aux=True)(x), pushed
 
     def run_on_one(log_weights: Any, uniforms: Any, rotation: Any) -> Any:
         return ancestors(log_weights, "systematic", Noise(uniforms, rotation), size)
 
     arrays = jax.tree.map(jnp.asarray, (log_weights, words.uniforms, words.rotation))
     expected = np.asarray(jax.jit(jax.vmap(run_on_one))(*arrays))
-    pulled, (found, taken, distinct) = jax.jit(jax.vmap(run_on_many))(*arrays, jnp.asarray(x), jnp.asarray(towards))
+    pulled, (found, taken, distinct), pushed = jax.jit(jax.vmap(run_on_many))(
+        *arrays, jnp.asarray(x), jnp.asarray(towards)
+    )
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(distinct, [len(set(row)) for row in expected])
     for case in range(cases):
@@ -63,6 +73,7 @@ def check_ancestors() -> None:
         sums = np.zeros_like(x[case])
         np.add.at(sums, expected[case], towards[case])
         np.testing.assert_allclose(pulled[case], sums, atol=1e-5)
+        np.testing.assert_allclose(pushed[case], np.sum(towards[case][expected[case]] * towards[case]), rtol=1e-4)
 
 
 def check_communication() -> None:
@@ -171,7 +182,8 @@ def check_islands() -> None:
     jax.tree.map(np.testing.assert_array_equal, *((e.ancestors, e.trace["z"], e.log_weight) for e in (one, many)))
     in_messages, others = collectives(compiled.as_text())
     assert not in_messages and sum(others) <= 4 * 64
-    together = sy.resample(model, islands=8, threshold=1.0)
+    # All together, and then some of each island to the next: three particles leave each device.
+    together = sy.resample(model, islands=8, threshold=1.0, ring=0.75)
     one, many = (
         jax.jit(lambda key, m=mesh: sy.evaluate(together, key, particles=32, mesh=m))(KEY)
         for mesh in (None, mesh_of(4))
@@ -179,6 +191,37 @@ def check_islands() -> None:
     jax.tree.map(np.testing.assert_array_equal, *((e.ancestors, e.trace["z"], e.log_weight) for e in (one, many)))
     with pytest.raises(sy.ArgumentError, match="4 islands cannot be shared out evenly to 8 devices"):
         sy.evaluate(sy.resample(model, islands=4), KEY, particles=64, mesh=mesh_of(8))
+
+
+def check_one_particle_a_device() -> None:
+    """A single number is not divided like one of many."""
+
+    def model(s: sy.State) -> Any:
+        z = s.sample("z", dist.Normal(0.0, 1.0))
+        s.factor("y", -0.5 * ((0.3 - z) / 0.3) ** 2)
+        return z
+
+    one, many = (jax.jit(lambda k, m=mesh: sy.evaluate(model, k, particles=8, mesh=m))(KEY) for mesh in (None, MESH))
+    jax.tree.map(np.testing.assert_array_equal, *((e.trace["z"], e.log_weight, e.value) for e in (one, many)))
+
+
+def check_adaptive() -> None:
+    """The next power, and the parameters of a kernel, are those of one device."""
+    log_weight, log_likelihood = jax.random.normal(KEY, (2, 64)) * 3
+    rows = {"z": jax.random.normal(KEY, (64, 2)) * jnp.array([[100.0, 0.1]])}
+    names, options = ("step_size", "inverse_mass_matrix"), sy.adaptive(dense=True)
+
+    def chosen(devices: int) -> Any:
+        mesh = mesh_of(devices)
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            w, likelihood, x = laid_out((log_weight, log_likelihood, rows), 64)
+            beta = next_power(w, likelihood, jnp.asarray(0.1), 0.8)
+            found = beta, tuned(names, x, normalize_in_any_order(w), jnp.asarray(0.7), options)
+        return jax.lax.with_sharding_constraint(found, NamedSharding(mesh, PartitionSpec()))
+
+    one, many = (jax.jit(chosen, static_argnums=0)(devices) for devices in (1, 8))
+    jax.tree.map(np.testing.assert_array_equal, one, many)
+    assert 0.1 < one[0] < 1
 
 
 def check_outside_of_jit() -> None:
@@ -195,6 +238,14 @@ def check_outside_of_jit() -> None:
     np.testing.assert_array_equal(many.trace["z"], one.trace["z"])
     np.testing.assert_allclose(many.log_z, one.log_z, atol=1e-6)
     assert many.trace["z"].sharding.spec == SPLIT
+    batch = jax.vmap(lambda key: sy.evaluate(model, key, particles=48, mesh=mesh))(jnp.stack([KEY]))
+    np.testing.assert_array_equal(batch.trace["z"][0], one.trace["z"])
+
+    def impossible(s: sy.State) -> None:
+        s.factor("y", -jnp.inf)
+
+    with pytest.raises(sy.WeightError, match="every particle has weight zero; the density at 'y' in impossible"):
+        sy.evaluate(impossible, KEY, particles=8, mesh=mesh)
     with pytest.raises(sy.ArgumentError, match=r"50 particles cannot be shared out evenly to 4 devices.*52"):
         sy.evaluate(model, KEY, particles=50, mesh=mesh)
     with pytest.raises(sy.ArgumentError, match='none is called "particles"'):
@@ -206,4 +257,6 @@ if __name__ == "__main__":
     check_communication()
     check_filter()
     check_islands()
+    check_one_particle_a_device()
+    check_adaptive()
     check_outside_of_jit()

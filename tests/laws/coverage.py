@@ -54,6 +54,8 @@ EVERYTHING = (
     *(f"{method} resampling, with a threshold" for method in METHODS),
     *(f"{method} resampling of three weights" for method in METHODS),
     "a threshold",
+    "islands",
+    "a ring of islands",
     "rename of an inference program",
     "extend of an extend",
     "move of a move",
@@ -109,7 +111,7 @@ def features(example: Example) -> frozenset[str]:
     for q in subprograms(example.q):
         found.add(FORMS[type(q)])
         found.update(_of_program(q, several=example.particles > 1))
-        if isinstance(q, Resample) and example.particles == 3 and _weighted(q.q):
+        if isinstance(q, Resample) and example.particles == 3 and q.islands is None and _weighted(q.q):
             found.add(f"{q.method} resampling of three weights")
     return frozenset(found)
 
@@ -135,7 +137,10 @@ def _of_program(q: Program, *, several: bool) -> Iterator[str]:
             yield "extend of an extend"
         case Move(_, Move()):
             yield "move of a move"
-        case Resample(_, method, threshold) if several:
+        case Resample(_, method, threshold, islands, ring) if several:
+            if islands is not None:
+                yield "islands" if ring is None else "a ring of islands"
+                return
             yield f"{method} resampling" + ("" if threshold is None else ", with a threshold")
             if threshold is not None:
                 yield "a threshold"

@@ -42,12 +42,19 @@ def inference(rng: Random, need: Need, depth: int) -> Program:
 
 
 def _resample(rng: Random, need: Need, depth: int) -> Program:
-    return _resampled(rng, inference(rng, need, depth - 1))
+    return _resampled(rng, inference(rng, need, depth - 1), need)
 
 
-def _resampled(rng: Random, q: Program) -> Program:
+def _resampled(rng: Random, q: Program, need: Need) -> Program:
+    """Return resample(q), of all particles or with each of them on an island of its own."""
     method, threshold = rng.choice(RESAMPLINGS)
-    return sy.resample(q, method=method, threshold=threshold)
+    # Drawn aside, so that the rest of the program does not depend on it.
+    aside = Random()
+    aside.setstate(rng.getstate())
+    if not chance(aside, 10):
+        return sy.resample(q, method=method, threshold=threshold)
+    ring = aside.choice((None, 0.5))
+    return sy.resample(q, method=method, threshold=threshold, islands=need.particles, ring=ring)
 
 
 def _rename(rng: Random, need: Need, depth: int) -> Program:
@@ -74,16 +81,16 @@ def _step(rng: Random, need: Need, depth: int) -> Program:
     apart = apart_from(q1, need)
     match when:
         case "before":
-            return sy.compose(inference(rng, apart, rng.randint(0, 1)), _resampled(rng, q1))
+            return sy.compose(inference(rng, apart, rng.randint(0, 1)), _resampled(rng, q1, need))
         case "after":
             if chance(rng, 60):
-                return sy.compose(_resampled(rng, inference(rng, apart, depth - 2)), q1)
+                return sy.compose(_resampled(rng, inference(rng, apart, depth - 2), need), q1)
             q2 = kernel(rng, apart)
-            again = _resampled(rng, q2)
+            again = _resampled(rng, q2, need)
             return sy.compose(sy.detach(again) if chance(rng, 40) else _scan_of(rng, again, q2, lengths=(1, 1, 2)), q1)
         case _:
             p = target(rng, apart, hidden=True)
-            return sy.compose(sy.propose(p, _resampled(rng, _proposal_for(rng, p, need, depth - 3))), q1)
+            return sy.compose(sy.propose(p, _resampled(rng, _proposal_for(rng, p, need, depth - 3), need)), q1)
 
 
 def apart_from(q: Program, need: Need) -> Need:
@@ -94,7 +101,7 @@ def apart_from(q: Program, need: Need) -> Need:
 def _proposal_for(rng: Random, p: Program, need: Need, depth: int) -> Program:
     """Return a program that covers p. Its variables are not seen outside, so that it may have any."""
     wider = need.wider + 1 if chance(rng, 12) else need.wider
-    need = Need(positive=True, wider=wider, wanted=tuple(domain(p).sizes), thrifty=need.thrifty)
+    need = replace(need, positive=True, wider=wider, wanted=tuple(domain(p).sizes), avoid=frozenset())
     if depth >= 1 and chance(rng, 15):
         return rng.choice((_scan, _detach))(rng, need, depth)
     return inference(rng, need, depth)
@@ -109,7 +116,7 @@ def _again(rng: Random, need: Need, depth: int) -> Program:
     """Return propose(p, resample(propose(p, q))), where p may be zero: so is then what proposes for it."""
     p = kernel(rng, need)
     q = sy.propose(p, _proposal_for(rng, p, need, depth - 3))
-    return sy.propose(p, _resampled(rng, q))
+    return sy.propose(p, _resampled(rng, q, need))
 
 
 def _move(rng: Random, need: Need, depth: int) -> Program:
@@ -194,7 +201,7 @@ def _sweep(rng: Random, need: Need, depth: int) -> Program:
     inner = p if chance(rng, 60) else kernel(rng, replace(need, positive=True, avoid=frozenset()))
     q: Program = sy.propose(inner, _proposal_for(rng, inner, need, depth - 4))
     if chance(rng, 85):
-        q = _resampled(rng, q)
+        q = _resampled(rng, q, need)
     return _updated(rng, p, q, need, kernels=1 + chance(rng, 25))
 
 
@@ -233,7 +240,7 @@ def _sweeps(rng: Random, need: Need, depth: int) -> Program:
     p = _target_of_sweeps(rng, need)
     q: Program = sy.propose(p, _proposal_for(rng, p, need, 0))
     for _ in range(rng.randint(1, 3)):
-        q = _updated(rng, p, _resampled(rng, q) if chance(rng, 30) else q, need)
+        q = _updated(rng, p, _resampled(rng, q, need) if chance(rng, 30) else q, need)
         q = sy.detach(q) if chance(rng, 10) else q
     return q
 
@@ -253,7 +260,7 @@ def _scan(rng: Random, need: Need, depth: int) -> Program:
 def _scanned(rng: Random, p: Primitive, start: Program, need: Need, *, nested: bool, detaches: bool = True) -> Program:
     template: Program = start
     if nested or chance(rng, 50):
-        template = _resampled(rng, template)
+        template = _resampled(rng, template, need)
     if nested:
         return _scan_of(rng, _scanned(rng, p, template, need, nested=False, detaches=False), start)
     if template is start or chance(rng, 85):
@@ -289,5 +296,5 @@ def filtering(rng: Random, need: Need) -> Program:
     weighs = [s for s in table.statements if isinstance(s, Observe | Factor)]
     f = Primitive(Table((*samples, *weighs)))
     start = Primitive(replace(table, returns="state"))
-    q = _scan_of(rng, sy.move(f, _resampled(rng, start)), start, keep=sorted(has.sizes))
-    return _resampled(rng, q) if chance(rng, 20) else q
+    q = _scan_of(rng, sy.move(f, _resampled(rng, start, need)), start, keep=sorted(has.sizes))
+    return _resampled(rng, q, need) if chance(rng, 20) else q

@@ -34,6 +34,7 @@ class Need:
         avoid: variables that it may not have, because of what it is composed with.
         wanted: variables that it had better have, for the program around it has them.
         thrifty: it has few outcomes: their number is exponential in the variables, and in the particles.
+        particles: how many particles there will be, where that matters: each may be an island.
     """
 
     positive: bool = False
@@ -41,6 +42,7 @@ class Need:
     avoid: frozenset[str] = frozenset()
     wanted: tuple[str, ...] = ()
     thrifty: bool = False
+    particles: int = 1
 
 
 def chance(rng: Random, percent: int) -> bool:

@@ -31,7 +31,7 @@ def example_from(rng: Random, particles: int, *, runs: int = 4000, repeats: bool
     """
     while True:
         depth = rng.choice((0, 1, 2, 3, 4, 4, 5, 5, 6) if particles == 1 else (1, 2, 3, 4, 4, 5))
-        need = Need(thrifty=particles > 1)
+        need = Need(thrifty=particles > 1, particles=particles)
         if repeats:
             q = repetition(rng, need)
         else:

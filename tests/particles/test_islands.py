@@ -28,6 +28,25 @@ def test_properly_weighted_where_islands_may_come_together() -> None:
     sy.testing.assert_properly_weighted(q, particles=4, engine="universal")
 
 
+def test_properly_weighted_along_a_ring() -> None:
+    q = sy.resample(model, islands=2, ring=0.5, threshold=0.9)
+    sy.testing.assert_properly_weighted(q, particles=4, engine="universal")
+
+
+def test_along_a_ring() -> None:
+    def drawn(s: sy.State) -> None:
+        s.factor("y", 3.0 * s.sample("z", dist.Normal(0.0, 1.0)))
+
+    alone, linked = (run(sy.resample(drawn, islands=3, ring=ring), particles=12) for ring in (None, 0.3))
+    from_where = [8, 9, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11]
+    for ours, theirs in ((linked.ancestors, alone.ancestors), (linked.log_weight, alone.log_weight)):
+        np.testing.assert_array_equal(ours, np.asarray(theirs)[from_where])
+    np.testing.assert_array_equal(linked.trace["z"], np.asarray(alone.trace["z"])[from_where])
+    other = universal(sy.resample(drawn, islands=3, ring=0.3), particles=12)
+    np.testing.assert_array_equal(linked.ancestors, other.ancestors)
+    assert int(linked.levels[-1].ancestors) == int(alone.levels[-1].ancestors)
+
+
 def test_both_engines_are_properly_weighted() -> None:
     sy.testing.assert_properly_weighted(sy.resample(model, islands=2), particles=2)
 
@@ -64,10 +83,14 @@ def test_together_where_islands_differ() -> None:
 def test_wrong_islands() -> None:
     with pytest.raises(sy.ArgumentError, match="10 particles cannot be shared out evenly to 4 islands"):
         sy.evaluate(sy.resample(model, islands=4), jax.random.key(0), particles=10)
+    with pytest.raises(sy.ArgumentError, match="a ring is one of islands, and there are none"):
+        sy.resample(model, ring=0.5)
+    with pytest.raises(sy.ArgumentError, match=r"ring is a share of the particles of an island, in \(0, 1\), got 1"):
+        sy.resample(model, islands=2, ring=1)
     with pytest.raises(sy.ArgumentError, match="islands is a positive number"):
         sy.resample(model, islands=0)
 
 
 def test_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    sy.show(sy.resample(model, islands=2))
-    assert "systematic in 2 islands" in capsys.readouterr().out
+    sy.show(sy.resample(model, islands=2, ring=0.25))
+    assert "systematic in 2 islands, 0.25 of each to the next" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from jax.sharding import AbstractMesh
 
 from steelyard.ancestors import take
 from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices
+from steelyard.devices.ring import Ring
 
 # A message has a part of the particles of a device, but at least so many.
 PARTS, LEAST = 32, 256
@@ -65,38 +66,37 @@ def message_size(particles: int) -> int:
     return min(particles, max(LEAST, -(-particles // PARTS)))
 
 
-def move(plan: Plan | Within, x: Any) -> Any:
+def move(plan: Plan | Within | Ring, x: Any) -> Any:
     """Return the array in which each particle holds what its ancestor held."""
     if isinstance(plan, Within):
         return apart_on_devices(lambda here, x: take(x, here), SPLIT, SPLIT, plan.mesh)(plan.here, x)
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         words = move(plan, jax.random.key_data(x))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(x))
+    if isinstance(plan, Ring):
+        return plan.take(x)
     return _move(plan.message, plan.mesh, (plan.order, plan.links, plan.rounds, plan.held), x)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _move(message: int, mesh: AbstractMesh, plan: Any, x: Any) -> Any:
-    def local(plan: Any, x: Any) -> Any:
+    def there(plan: Any, x: Any) -> Any:
         order, links, rounds, held = plan
         return take(received(take(x, order), links, rounds, message), held)
 
-    return apart_on_devices(local, (SPECS, SPLIT), SPLIT, mesh)(plan, x)
-
-
-def _forward(message: int, mesh: AbstractMesh, plan: Any, x: Any) -> tuple[Any, Any]:
-    return _move(message, mesh, plan, x), plan
-
-
-def _backward(message: int, mesh: AbstractMesh, plan: Any, gradient: Any) -> tuple[Any, Any]:
-    def local(plan: Any, gradient: Any) -> Any:
+    def back(plan: Any, gradient: Any) -> Any:
         order, links, rounds, held = plan
         return _returned(order, links, rounds, held, gradient, message)
 
-    return None, apart_on_devices(local, (SPECS, SPLIT), SPLIT, mesh)(plan, gradient)
+    def on_each(local: Any) -> Any:
+        return partial(apart_on_devices(local, (SPECS, SPLIT), SPLIT, mesh), plan)
 
-
-_move.defvjp(_forward, _backward)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return on_each(there)(x)
+    # JAX cannot go back through a loop of unknown length. Its way to give a linear map the map back, for derivatives of
+    # any kind and order and under `vmap`, has the form of an equation to solve: here y = x, by moving.
+    return jax.lax.custom_linear_solve(
+        lambda y: y, x, lambda _, x: on_each(there)(x), lambda _, gradient: on_each(back)(gradient)
+    )
 
 
 def linked(starts: Any, counts: Any, message: int) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from steelyard.ancestors import Rearrangement, take
 from steelyard.arrays.wide import Wide, add, prefix_sums
 from steelyard.devices.exchange import SPECS, Plan, Within, linked, message_size, move, received
 from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices, laid_out
+from steelyard.devices.ring import Ring, along_ring
 
 
 @jax.tree_util.register_dataclass
@@ -27,7 +28,7 @@ class Routes(Rearrangement):
         distinct: how many ancestors there are; of several ways one after the other, at most.
     """
 
-    plans: tuple[Plan | Within, ...]
+    plans: tuple[Plan | Within | Ring, ...]
     indices: Any
     distinct: Any
 
@@ -51,6 +52,15 @@ class Routes(Rearrangement):
             return self.indices[after]
         fewest = jnp.minimum(self.distinct, after.distinct)
         return Routes((*self.plans, *after.plans), after.take(self.indices), fewest)
+
+
+def ring(particles: int, islands: int, count: int) -> Any:
+    """Return where each particle comes from if so many of each island go on to the next, as indices or as routes."""
+    indices = along_ring(particles, islands, count)
+    if (over := devices(particles)) == 1:
+        return indices
+    way = Ring(islands // over, count, jax.sharding.get_abstract_mesh())
+    return Routes((way,), laid_out(jnp.asarray(indices), particles), particles)
 
 
 def route(mass: Wide, slot_ends: Any, rotation: Any, stays: Any, size: int) -> Routes:

@@ -81,9 +81,10 @@ def _parts(q: Program) -> tuple[Text, list[tuple[str, Program]]]:
         case Resample(inner, method, threshold, None):
             when = "" if threshold is None else f" where ESS < {threshold:g} L"
             return _heading("resample", f" {method}{when}"), [("", inner)]
-        case Resample(inner, method, threshold, islands):
+        case Resample(inner, method, threshold, islands, ring):
             when = "" if threshold is None else f", together where ESS < {threshold:g} of them"
-            return _heading("resample", f" {method} in {islands} islands{when}"), [("", inner)]
+            onward = "" if ring is None else f", {ring:g} of each to the next"
+            return _heading("resample", f" {method} in {islands} islands{when}{onward}"), [("", inner)]
         case Scan():
             inner = q.build(Carried(), 0) if q.length else q.q
             return _heading("scan", f" {q.length} times"), [("first", q.q), ("then", inner)]

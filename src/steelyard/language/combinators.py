@@ -128,7 +128,12 @@ def propose(p: Programmable, q: Programmable, *, objective: Function | None = No
 
 
 def resample(
-    q: Programmable, *, method: Method = "systematic", threshold: float | None = None, islands: Count | None = None
+    q: Programmable,
+    *,
+    method: Method = "systematic",
+    threshold: float | None = None,
+    islands: Count | None = None,
+    ring: float | None = None,
 ) -> Resample:
     """Draw the particles of q again, each ancestor in proportion to its weight.
 
@@ -145,6 +150,10 @@ def resample(
     number of islands, by their weights, is below this fraction of the islands; that is properly weighted for particles
     that are exchangeable, as those of any program are.
 
+    With a ring, this share of each island goes on to the next island after every resampling, the last one's to the
+    first, and takes its weight with it. One device then sends some particles to one other. Good particles spread by
+    one island a step, without a moment at which all devices wait for all.
+
     Args:
         q: any inference program.
         method: `systematic`, `stratified`, `multinomial` or `residual`. With each of them, every single particle takes
@@ -153,12 +162,14 @@ def resample(
             islands, resample all particles together where the effective number of islands is below this fraction.
         islands: how many groups of neighbours are resampled on their own; the particles must be a multiple of it, and
             on a mesh it must be a multiple of the devices.
+        ring: with islands, which share of the particles of each goes on to the next, in (0, 1); at least one goes.
 
     Returns:
         An inference program for the same density.
 
     Raises:
-        ArgumentError: the method is unknown, the threshold is not in (0, 1], or there is no positive number of islands.
+        ArgumentError: the method is unknown, the threshold is not in (0, 1], there is no positive number of islands, or
+            the ring is not a share in (0, 1), or has no islands.
 
     Example:
         >>> import jax, steelyard as sy
@@ -170,7 +181,8 @@ def resample(
     References:
         Vergé, Dubarry, Del Moral and Moulines, 2015. On parallel implementation of sequential Monte Carlo methods: the
         island particle model. Whiteley, Lee and Heine, 2016. On the role of interaction in sequential Monte Carlo
-        algorithms.
+        algorithms. Heine and Whiteley, 2017. Fluctuations, stability and instability of a distributed particle filter
+        with local exchange.
     """
     if method not in get_args(Method):
         raise ArgumentError(f"resample: unknown method {method!r}; choose one of {', '.join(get_args(Method))}.")
@@ -179,7 +191,13 @@ def resample(
             f"resample: threshold is a fraction of the number of particles, in (0, 1], got {threshold!r}."
         )
     islands = None if islands is None else check_count(islands, "resample", "islands")
-    return Resample(program(q), method, threshold, islands)
+    if ring is not None and not 0 < ring < 1:
+        raise ArgumentError(f"resample: ring is a share of the particles of an island, in (0, 1), got {ring!r}.")
+    if ring is not None and islands is None:
+        raise ArgumentError(
+            "resample: a ring is one of islands, and there are none. Say how many, for example islands=8."
+        )
+    return Resample(program(q), method, threshold, islands, ring)
 
 
 def move(q2: Programmable, q1: Programmable) -> Move:

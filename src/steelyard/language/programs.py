@@ -135,6 +135,7 @@ class Resample(Program):
     method: Method = "systematic"
     threshold: float | None = None
     islands: int | None = None
+    ring: float | None = None
 
 
 @dataclass(frozen=True)

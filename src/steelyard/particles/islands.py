@@ -1,10 +1,13 @@
 """Resampling within islands: groups of particles that lie next to each other and do not exchange any.
 
 Each particle of an island takes the average weight of the island, which the island then counts among others. Nothing
-but these averages is known of one island in another. Where they become too different, all particles are resampled
-together, once, which makes them equal again (Whiteley, Lee and Heine, 2016).
+but these averages is known of one island in another. Islands stay in touch in either of two ways. Where the averages
+become too different, all particles are resampled together, once, which makes them equal again (Whiteley, Lee and Heine,
+2016). Or some particles of each island go on to the next one, along a ring, and take their weights with them (Heine and
+Whiteley, 2017): as that is nothing but another order of the particles, they are as properly weighted as before.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -13,7 +16,7 @@ import numpy as np
 
 from steelyard.devices.exchange import Within
 from steelyard.devices.layout import AXIS, SPLIT, WHOLE, apart_on_devices, devices
-from steelyard.devices.routes import Routes
+from steelyard.devices.routes import Routes, ring
 from steelyard.errors import ArgumentError
 from steelyard.particles.resampling import Noise, ancestors
 from steelyard.particles.weights import log_mean_in_any_order
@@ -73,6 +76,11 @@ def ancestors_within(rows: Any, method: str, noises: Noise) -> Any:
 
     here, indices, distinct = apart_on_devices(local, SPLIT, (SPLIT, SPLIT, WHOLE))(rows, noises)
     return Routes((Within(here, jax.sharding.get_abstract_mesh()),), indices, distinct)
+
+
+def gone_on(particles: int, islands: int, share: float) -> Any:
+    """Return where each particle comes from if this share of each island, at least one, goes on to the next."""
+    return ring(particles, islands, math.ceil(share * (particles // islands)))
 
 
 def chosen(separately: Any, within: Any, together: Any) -> Any:

@@ -12,6 +12,7 @@ because a particle must stay one particle. And a proposal of density zero under 
 
 from dataclasses import replace
 
+from steelyard.ancestors import composed, take
 from steelyard.language.addresses import Previous, previous
 from steelyard.language.programs import (
     Adapt,
@@ -30,7 +31,7 @@ from steelyard.language.programs import (
 from steelyard.language.rewrite import marginal, target
 from steelyard.maps import Domain, Map, dom, log_product, log_ratio
 from steelyard.particles import resampling, weights
-from steelyard.particles.islands import ancestors_within, average_weights, chosen, in_islands
+from steelyard.particles.islands import ancestors_within, average_weights, chosen, gone_on, in_islands
 from steelyard.semantics import conditions
 from steelyard.semantics.engine import Engine, Known, Premise, Rule, Trace
 from steelyard.semantics.evaluation import Evaluation
@@ -160,6 +161,8 @@ def resample(engine: Engine, q: Resample, c0: Values) -> Rule:
 def resample_islands(engine: Engine, q: Resample, islands: int, c0: Values) -> Rule:
     """Resample within islands i, where their effective number is not below the threshold, if there is one.
 
+    With a ring, some of the particles of each island, and their weights, then change places with those of the next.
+
     c1, tau1, rho1, w1 <- q(c0)    a_i ~ resample(w1_i)    w2_i = mean(w1_i)
     -------------------------------------------------------------------------
     c1[a], tau1[a], rho1[a], w2 <- resample(q, islands=n)(c0)
@@ -175,6 +178,9 @@ def resample_islands(engine: Engine, q: Resample, islands: int, c0: Values) -> R
         enough = weights.effective_sample_size_in_any_order(averages) >= q.threshold * islands * (1 - ROUNDING)
         a = chosen(enough, a, resampling.ancestors(w1, q.method, noise, size, stay=enough))
         w2 = w1.__array_namespace__().where(enough, w2, engine.log_one + weights.log_mean_in_any_order(w1))
+    if q.ring is not None:
+        onward = gone_on(size, islands, q.ring)
+        a, w2 = composed(a, onward), take(w2, onward)
     e = e1.reindex(a)
     level = replace(LevelSummary.of("resample", w1, ancestors=a), resampled=1, method=f"{q.method} within islands")
     return replace(e, log_weight=w2, record=e.record.with_level(level))
