@@ -231,9 +231,8 @@ class Transport(Program):
 class Adapt(Program):
     """A scan over what is chosen from the particles themselves, until that is enough; `most` steps at most.
 
-    `choose(engine, state, e, c0)` returns the next state and the next x, from the particles so far; `learn(state,
-    levels)` the state after the step. A state is a dictionary, whose entry `done` ends the scan. The `example` is an x
-    to look at a step with.
+    `choose(engine, state, e, c0)` returns the next state and x, from the particles so far; `learn(state, levels)` the
+    state after the step. A state is a dictionary, whose entry `done` ends the scan; an `example` x serves to look at it.
     """
 
     step: "Callable[[Program, Any], Programmable]"
