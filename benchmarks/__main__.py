@@ -24,6 +24,7 @@ BENCHMARKS = (
     "growth",
     "adapted",
     "devices",
+    "networks",
 )
 
 

@@ -4,15 +4,14 @@
 """
 
 import json
-import math
 import os
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.table import Table
 
 import steelyard as sy
+from benchmarks.networks import collectives
 from steelyard.ancestors import indices_of, take
 from steelyard.compiler.randomness import particle_key, scattered
 from steelyard.devices.exchange import message_size
@@ -29,9 +29,7 @@ from steelyard.devices.routes import Routes
 from steelyard.language.programs import program
 from steelyard.particles.resampling import ancestors, draw_noise
 
-# Bytes of a number; of most kinds four.
-WIDTHS = {"pred": 1, "u8": 1, "s64": 8}
-PARTICLES, STEPS, TIMES = 4_000_000, 50, 5
+PARTICLES, STEPS, TIMES = 4_000_000, 50, 7
 KEY = jax.random.key(0)
 
 
@@ -79,21 +77,56 @@ def filter_of(ys: Any) -> sy.Program:
     return sy.scan(step, start, ys, keep=[])
 
 
-def speed_up(q: sy.Program, devices: int) -> float:
-    """Return how many times as fast a program is on several devices as on one: the median of interleaved runs."""
+class Speed(NamedTuple):
+    """How many times as fast a program is on several devices as on one: medians of interleaved runs.
+
+    Attributes:
+        all_cores: next to one device, which XLA runs on all cores of the machine.
+        one_core: next to one device on one core.
+        work: the processor time of one device on one core, in seconds.
+        processor: next to one device on one core, by processor time, which other work on the machine does not count
+            for: the seconds of one device, over those that each of the others needs.
+    """
+
+    all_cores: float
+    one_core: float
+    work: float
+    processor: float
+
+
+def speed_up(q: sy.Program, devices: int) -> Speed:
+    """Return how many times as fast a program is on several devices as on one."""
 
     def compiled(mesh: Mesh | None) -> Callable[[Any], Any]:
         return jax.jit(lambda key: sy.evaluate(q, key, particles=PARTICLES, mesh=mesh).log_z)
 
     one, many = compiled(None), compiled(mesh_of(devices))
+    cores = os.sched_getaffinity(0)
 
-    def seconds(f: Callable[[Any], Any]) -> float:
-        start = time.perf_counter()
+    def seconds(f: Callable[[Any], Any], on: set[int]) -> tuple[float, float]:
+        _pin(on)
+        start, used = time.perf_counter(), time.process_time()
         jax.block_until_ready(f(KEY))
-        return time.perf_counter() - start
+        return time.perf_counter() - start, time.process_time() - used
 
-    ratios = [seconds(one) / seconds(many) for _ in range(TIMES + 1)]
-    return median(ratios[1:])
+    ratios = []
+    for _ in range(TIMES + 1):
+        (alone, _), (single, work), (several, shared) = (
+            seconds(one, cores),
+            seconds(one, {min(cores)}),
+            seconds(many, cores),
+        )
+        ratios.append(Speed(alone / several, single / several, work, work / (shared / devices)))
+    _pin(cores)
+    return Speed(*(median(column) for column in zip(*ratios[1:], strict=True)))
+
+
+def _pin(cores: set[int]) -> None:
+    """Have every thread of this process run on these cores."""
+    for thread in os.listdir("/proc/self/task"):
+        # It may have ended.
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
 
 
 def bytes_sent(devices: int, size: int = 2**18, width: int = 2) -> tuple[int, int, int]:
@@ -120,21 +153,8 @@ def bytes_sent(devices: int, size: int = 2**18, width: int = 2) -> tuple[int, in
     comes = (np.asarray(indices).reshape(devices, own) // own != np.arange(devices)[:, None]).sum(axis=1).max()
     # Slots and indices are four bytes each.
     each, messages = 4 * (width + 2), int(rounds[1:].sum()) * message_size(own)
-    return messages * each + sum(collectives(ours, loops=False)), int(comes) * each, sum(collectives(plain, loops=True))
-
-
-def collectives(compiled: Any, *, loops: bool) -> list[int]:
-    """Return the bytes of what each collective operation gives; those of messages are in loops."""
-    found = []
-    for shapes, name in re.findall(
-        r"= (\(?[^=]*?\)?) (all-[\w-]+|collective-permute)(?:-start)?\(", compiled.as_text()
-    ):
-        sizes = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-        if loops or name != "collective-permute":
-            found.append(
-                sum(math.prod(int(n) for n in dims.split(",") if n) * WIDTHS.get(kind, 4) for kind, dims in sizes)
-            )
-    return found
+    _, others = collectives(ours)
+    return messages * each + sum(others), int(comes) * each, sum(map(sum, collectives(plain)))
 
 
 def main() -> None:
@@ -146,8 +166,12 @@ def main() -> None:
         rows.append((devices, "bytes of the particles that come to it", f"{comes:,}"))
         rows.append((devices, "bytes with plain jit", f"{plain:,}"))
     importance, filtering = program(model), filter_of(jnp.sin(jnp.arange(STEPS) * 0.3))
-    rows.append((2, f"importance sampling, {PARTICLES:,} particles: times as fast", f"{speed_up(importance, 2):.2f}"))
-    rows.append((2, f"a filter of {STEPS} steps: times as fast", f"{speed_up(filtering, 2):.2f}"))
+    for name, q in (("importance sampling", importance), (f"a filter of {STEPS} steps", filtering)):
+        speed = speed_up(q, 2)
+        rows.append((2, f"{name}, {PARTICLES:,} particles: times as fast as one device", f"{speed.all_cores:.2f}"))
+        rows.append((2, f"{name}: times as fast as one device on one core", f"{speed.one_core:.2f}"))
+        rows.append((2, f"{name}: the same by processor time", f"{speed.processor:.2f}"))
+        rows.append((1, f"{name}: processor time for a million particles", f"{1e9 * speed.work / PARTICLES:.3g} ms"))
     print(json.dumps(rows))
 
 

@@ -1,6 +1,5 @@
 """What is checked on eight devices, in a process of its own: a process has as many devices as it starts with."""
 
-import re
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import steelyard as sy
+from benchmarks import networks
 from steelyard.algorithms.powers import next_power
 from steelyard.algorithms.schedules import tuned
 from steelyard.devices.layout import laid_out
@@ -82,7 +82,7 @@ def check_communication() -> None:
     log_weights = jax.random.normal(KEY, (size,))
     noise = Noise.from_uniforms([0.3], 5000)
     x = jnp.arange(size * width, dtype=jnp.float32).reshape(size, width)
-    for devices in (2, 8):
+    for devices in (2, 4, 8):
         shares = tuple(NamedSharding(mesh_of(devices), s) for s in (SPLIT, PartitionSpec(), PartitionSpec(), SPLIT))
 
         def run_on_many(log_weights: Any, uniforms: Any, rotation: Any, x: Any, devices: int = devices) -> Any:
@@ -98,25 +98,13 @@ def check_communication() -> None:
         assert active <= 3, rounds
         # Each particle is sent once to each device, and the last message of a range is not full.
         assert sent <= moves.sum(axis=1).max() + active * message, (devices, sent, moves.sum(axis=1))
-        in_messages, others = collectives(compiled.as_text())
+        in_messages, others = networks.collectives(compiled)
         # The slots at which particles begin, their indices, and x.
         assert sorted(set(in_messages)) == [4 * message, 4 * width * message], in_messages
         assert len(in_messages) == 3 * (devices - 1)
-        assert sum(others) <= 4 * 64 * devices, others
-
-
-def collectives(text: str) -> tuple[list[int], list[int]]:
-    """Return how many bytes the collective operations of a compiled program have: messages, and all others."""
-    in_messages, others = [], []
-    for shapes, name in re.findall(
-        r"= (\(?[^=]*?\)?) (all-\w+(?:-\w+)*|reduce-scatter|collective-\w+)(?:-start)?\(", text
-    ):
-        count = sum(
-            int(np.prod([int(n) for n in dims.split(",") if n], dtype=int)) * (1 if kind in ("pred", "u8") else 4)
-            for kind, dims in re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-        )
-        (in_messages if name == "collective-permute" else others).append(count)
-    return in_messages, others
+        # The formula by which the documentation tells what more devices would send.
+        assert (sum(others), len(others)) == (networks.others(devices), networks.WAITS)
+        assert 4 * (width + 2) * sent + sum(others) <= networks.sent(devices, own, 4 * width)
 
 
 def filter_of(ys: Any, scale: Any) -> sy.Program:
@@ -180,8 +168,9 @@ def check_islands() -> None:
     compiled = jax.jit(lambda key: sy.evaluate(q, key, particles=64, mesh=mesh_of(8))).lower(KEY).compile()
     many = compiled(KEY)
     jax.tree.map(np.testing.assert_array_equal, *((e.ancestors, e.trace["z"], e.log_weight) for e in (one, many)))
-    in_messages, others = collectives(compiled.as_text())
+    in_messages, others = networks.collectives(compiled)
     assert not in_messages and sum(others) <= 4 * 64
+    assert len(others) <= networks.WAITS_OF_ISLANDS, others
     # All together, and then some of each island to the next: three particles leave each device.
     together = sy.resample(model, islands=8, threshold=1.0, ring=0.75)
     one, many = (

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpyro.distributions as dist
 import pytest
 
 import steelyard as sy
+from benchmarks import networks
 
 
 def test_eight_devices() -> None:
@@ -16,6 +18,11 @@ def test_eight_devices() -> None:
     command = [sys.executable, "-m", "tests.engines.many_devices"]
     done = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_projected_costs_are_those_of_the_page() -> None:
+    page = Path(__file__).parents[2] / "docs" / "scaling.md"
+    assert networks.markdown() in page.read_text()
 
 
 @pytest.mark.usefixtures("as_users_run_it")

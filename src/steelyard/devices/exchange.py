@@ -99,23 +99,23 @@ def _move(message: int, mesh: AbstractMesh, plan: Any, x: Any) -> Any:
     )
 
 
-def linked(starts: Any, counts: Any, message: int) -> tuple[Any, Any]:
+def linked(starts: Any, sent: Any, got: Any, message: int) -> tuple[Any, Any]:
     """Return, on a device, the links and rounds of a plan.
 
     Args:
         starts: for each receiver and range, where begins what this device sends.
-        counts: for each sender, receiver and range, how many that are.
+        sent: for each receiver and range, how many that are.
+        got: for each sender and range, how many come to this device.
         message: how many particles a message has.
     """
-    devices, device = counts.shape[0], jax.lax.axis_index(AXIS)
-    distance, receivers = jnp.arange(devices)[:, None], jnp.arange(devices)[None, :]
+    devices, device = sent.shape[0], jax.lax.axis_index(AXIS)
+    distance = jnp.arange(devices)
     # First what belongs to the slots up to the last, by sender; then the other ranges.
-    mine = counts[:, device]
-    place = (jnp.cumsum(mine.T.ravel()) - mine.T.ravel()).reshape(2, devices).T
-    to, by = (device - distance[:, 0]) % devices, (device + distance[:, 0]) % devices
-    messages = -(-counts // message)
-    links = jnp.stack([starts[to], messages[device, to], place[by], mine[by]], axis=-1)
-    rounds = jnp.max(messages.sum(axis=-1)[(receivers + distance) % devices, receivers], axis=1)
+    place = (jnp.cumsum(got.T.ravel()) - got.T.ravel()).reshape(2, devices).T
+    to, by = (device - distance) % devices, (device + distance) % devices
+    messages = -(-sent // message)
+    links = jnp.stack([starts[to], messages[to], place[by], got[by]], axis=-1)
+    rounds = jax.lax.pmax(messages.sum(axis=-1)[to], AXIS)
     return links[None].astype(jnp.int32), rounds.astype(jnp.int32)
 
 

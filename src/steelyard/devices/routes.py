@@ -92,10 +92,12 @@ def route(mass: Wide, slot_ends: Any, rotation: Any, stays: Any, size: int) -> R
         ends = ends.at[-1].set(jnp.where(device == devices - 1, size, ends[-1]))
         here = device * own + jnp.arange(own)
         ends, rotation = jnp.where(stays, here + 1, ends), jnp.where(stays, 0, rotation)
-        order, slots, starts, counts = _sent(ends, rotation, size)
+        order, slots, starts, sent = _sent(ends, rotation, size)
+        # Each device tells each other one how many it sends: all of them together would be the square of the devices.
+        got = jax.lax.all_to_all(sent, AXIS, 0, 0, tiled=True)
         message = message_size(own)
-        links, rounds = linked(starts, counts, message)
-        held = _held(received(slots, links, rounds, message)[:own], counts, rotation, size)
+        links, rounds = linked(starts, sent, got, message)
+        held = _held(received(slots, links, rounds, message)[:own], got, rotation, size)
         indices = take(received(take(here, order), links, rounds, message), held)
         distinct = jax.lax.psum(jnp.sum(slots < size), AXIS)
         return (order, links, rounds, held), indices, distinct
@@ -128,13 +130,13 @@ def _sent(ends: Any, rotation: Any, size: int) -> tuple[Any, Any, Any, Any]:
     start = jnp.searchsorted(slots, low.ravel(), side="right").reshape(low.shape) - 1
     stop = jnp.searchsorted(slots, high.ravel(), side="left").reshape(low.shape)
     count = jnp.where(low < high, stop - start, 0)
-    return order, slots, jnp.maximum(start, 0), jax.lax.all_gather(count, AXIS)
+    return order, slots, jnp.maximum(start, 0), count
 
 
-def _held(begins: Any, counts: Any, rotation: Any, size: int) -> Any:
+def _held(begins: Any, got: Any, rotation: Any, size: int) -> Any:
     """Return which of the received particles is in each slot of a device, from the slots at which they begin."""
     device, own = jax.lax.axis_index(AXIS), begins.shape[0]
-    up_to_end, from_beginning = jnp.sum(counts[:, device], axis=0)
+    up_to_end, from_beginning = jnp.sum(got, axis=0)
     number = jnp.arange(own)
     place = begins - rotation + jnp.where(number < up_to_end, 0, size) - device * own
     place = jnp.where(number < up_to_end + from_beginning, jnp.maximum(place, 0), own)

@@ -152,7 +152,7 @@ def resample(
 
     With a ring, this share of each island goes on to the next island after every resampling, the last one's to the
     first, and takes its weight with it. One device then sends some particles to one other. Good particles spread by
-    one island a step, without a moment at which all devices wait for all.
+    one island a step.
 
     Args:
         q: any inference program.

@@ -232,7 +232,7 @@ class Adapt(Program):
     """A scan over what is chosen from the particles themselves, until that is enough; `most` steps at most.
 
     `choose(engine, state, e, c0)` returns the next state and x, from the particles so far; `learn(state, levels)` the
-    state after the step. A state is a dictionary, whose entry `done` ends the scan; an `example` x serves to look at it.
+    state after the step. A state is a dictionary, whose entry `done` ends the scan; the `example` is for looking at it.
     """
 
     step: "Callable[[Program, Any], Programmable]"
