@@ -86,7 +86,7 @@ def test_wrong_islands() -> None:
     with pytest.raises(sy.ArgumentError, match="a ring is one of islands, and there are none"):
         sy.resample(model, ring=0.5)
     with pytest.raises(sy.ArgumentError, match=r"ring is a share of the particles of an island, in \(0, 1\), got 1"):
-        sy.resample(model, islands=2, ring=1)
+        sy.resample(model, islands=2, ring=1.0)
     with pytest.raises(sy.ArgumentError, match="islands is a positive number"):
         sy.resample(model, islands=0)
 
