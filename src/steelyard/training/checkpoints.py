@@ -36,7 +36,7 @@ class Checkpoints:
         self._ocp = ocp
         self._directory = Path(directory).absolute()
         self._identity = {"format": FORMAT, **identity}
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False)
+        options = ocp.CheckpointManagerOptions(max_to_keep=2, enable_async_checkpointing=False, **by_itself())
         self._manager = ocp.CheckpointManager(self._directory, options=options)
 
     @classmethod
@@ -176,6 +176,20 @@ def _ctrl_c_waits() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+def by_itself() -> dict[str, Any]:
+    """Return the options with which Orbax does not wait for other processes: only one reads or writes."""
+    if jax.process_count() == 1:
+        return {}
+    # Slow to import, and needed by few.
+    import orbax.checkpoint as ocp
+
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=me, active_processes={me}, barrier_sync_key_prefix=f"steelyard-{me}"
+    )
+    return {"multiprocessing_options": alone, "create": False}
 
 
 def checksum_of(steps: int, arrays: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class History:
-    """What happened at each step.
+    """What happened at each step; if several seeds were trained, to each of them, along a second axis.
 
     Attributes:
         loss: the loss, averaged over the minibatch.
@@ -32,25 +32,25 @@ class History:
         (5,)
     """
 
-    loss: Float[Array, " steps"]
-    log_z: Float[Array, " steps"]
-    ess: Float[Array, " steps"]
-    gradient_norm: Float[Array, " steps"]
-    skipped: Bool[Array, " steps"]
-    learning_rate: Float[Array, " steps"] | None = None
+    loss: Float[Array, "steps *seeds"]
+    log_z: Float[Array, "steps *seeds"]
+    ess: Float[Array, "steps *seeds"]
+    gradient_norm: Float[Array, "steps *seeds"]
+    skipped: Bool[Array, "steps *seeds"]
+    learning_rate: Float[Array, "steps *seeds"] | None = None
 
     @classmethod
-    def empty(cls, steps: int, *, has_rate: bool = False) -> "History":
-        """Return a history of steps that are still to be made."""
-        zeros = jnp.zeros(steps)
-        return cls(zeros, zeros, zeros, zeros, jnp.zeros(steps, bool), zeros if has_rate else None)
+    def empty(cls, steps: int, seeds: tuple[int, ...] = (), *, has_rate: bool = False) -> "History":
+        """Return a history of steps that are still to be made; of so many seeds, if there are several."""
+        zeros = jnp.zeros((steps, *seeds))
+        return cls(zeros, zeros, zeros, zeros, jnp.zeros(zeros.shape, bool), zeros if has_rate else None)
 
     def __len__(self) -> int:
         return self.loss.shape[0]
 
     def extended(self, rows: np.ndarray) -> "History":
         """Return the history with more steps, a row for each, with a column for each field."""
-        columns = jax.tree.unflatten(jax.tree.structure(self), list(rows.T))
+        columns = jax.tree.unflatten(jax.tree.structure(self), list(np.moveaxis(rows, 1, 0)))
         return jax.tree.map(lambda before, now: np.concatenate([before, now.astype(before.dtype)]), self, columns)
 
 

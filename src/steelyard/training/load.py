@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from steelyard.errors import CheckpointError
-from steelyard.training.checkpoints import FORMAT, checksum_of, name_of_array
+from steelyard.training.checkpoints import FORMAT, by_itself, checksum_of, name_of_array
 from steelyard.training.identity import described
 from steelyard.training.parameters import Trainable, partition
 
@@ -96,7 +96,7 @@ def _read(directory: Path) -> Stored:
 
     if not directory.is_dir():
         raise CheckpointError(f"{directory} is no directory. Give the one that train wrote to, as checkpoint=.")
-    options = ocp.CheckpointManagerOptions(read_only=True)
+    options = ocp.CheckpointManagerOptions(read_only=True, **by_itself())
     with ocp.CheckpointManager(directory, options=options) as manager:
         for _ in range(ATTEMPTS):
             manager.reload()

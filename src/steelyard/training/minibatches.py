@@ -1,6 +1,7 @@
 """Which data a step learns from: all of them, a draw with replacement, or the next ones of an epoch."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -34,11 +35,18 @@ def rows_of(data: Any) -> int | None:
 
 
 def minibatch(
-    data: Any, batch_size: int | None, key: PRNGKeyArray, step: Int[Array, ""], *, replacement: bool
+    data: Any,
+    batch_size: int | None,
+    key: PRNGKeyArray,
+    step: Int[Array, ""],
+    *,
+    replacement: bool,
+    share_of: Callable[[Any], Any] = lambda x: x,
 ) -> tuple[tuple[Any, ...], int]:
     """Return the data of a step, one tuple entry for each argument of the program, and how many they are.
 
-    They depend on the key of the run and on the number of the step alone, so that a run can go on anywhere.
+    They depend on the key of the run and on the number of the step alone, so that a run can go on anywhere. On one of
+    many devices, `share_of` are those that belong there.
     """
     datum, rows = data if isinstance(data, tuple) else (data,), rows_of(data) or 0
     if batch_size is None:
@@ -49,7 +57,7 @@ def minibatch(
     else:
         check_epochs(rows, batch_size)
         chosen = in_epochs(jax.random.fold_in(key, EPOCHS), step, rows, batch_size)
-    return jax.tree.map(lambda x: x[chosen], datum), batch_size
+    return jax.tree.map(lambda x: x[share_of(chosen)], datum), batch_size
 
 
 def check_epochs(rows: int, batch_size: int) -> None:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.sharding import NamedSharding
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from steelyard.training.history import History
@@ -23,7 +24,14 @@ LOOPS = {"scan", "while"}
 MANY = 2**20
 
 
-def runner(steps: Steps, equations: ClosedJaxpr, learner: Learner, key: PRNGKeyArray, capacity: int) -> Run:
+def runner(
+    steps: Steps,
+    equations: ClosedJaxpr,
+    learner: Learner,
+    key: PRNGKeyArray,
+    capacity: int,
+    placements: tuple[Any, Any] | None = None,
+) -> Run:
     """Return the fastest way to make steps.
 
     XLA on a CPU has a fast convolution, but not in loops: a step of a small network takes 8 times as long there. With
@@ -38,20 +46,24 @@ def runner(steps: Steps, equations: ClosedJaxpr, learner: Learner, key: PRNGKeyA
         learner: what there is before the first step.
         key: the key of the run.
         capacity: the largest number of steps that is asked for at once.
+        placements: with a mesh, where what was learned is to be, and where what happened.
     """
     # Both come out of a step: what was learned, and the columns of the history.
     columns = len(equations.out_avals) - len(jax.tree.leaves(learner))
-    if _is_on_a_cpu(learner):
+    if _is_on_a_cpu(learner if placements is None else placements):
         if has_convolution(equations):
-            return _in_single_calls(steps.trainer.step, key)
-        if sum(x.size for x in jax.tree.leaves(learner.parameters)) >= MANY and is_finite(learner.parameters):
+            return _in_single_calls(steps.trainer.step, key, placements)
+        many = placements is None and sum(x.size for x in jax.tree.leaves(learner.parameters)) >= MANY
+        if many and is_finite(learner.parameters):
             return _in_place(steps.in_place, key, (capacity, columns))
-    return _in_a_loop(steps.trainer.step, key, (capacity, columns))
+    return _in_a_loop(steps.trainer.loop, key, (capacity, columns), placements)
 
 
-def _is_on_a_cpu(learner: Learner) -> bool:
-    """Tell whether what was learned is in the memory of a CPU: the steps run where it is."""
-    devices = {device for x in jax.tree.leaves(learner) if isinstance(x, jax.Array) for device in x.devices()}
+def _is_on_a_cpu(learner: Any) -> bool:
+    """Tell whether what was learned, or the place where it is to be, is the memory of a CPU: the steps run there."""
+    leaves = jax.tree.leaves(learner)
+    devices = {device for x in leaves if isinstance(x, jax.Array) for device in x.devices()}
+    devices |= {device for x in leaves if isinstance(x, NamedSharding) for device in x.device_set}
     return {device.platform for device in devices or jax.local_devices()} == {"cpu"}
 
 
@@ -73,20 +85,25 @@ def _is_jaxpr(x: Any) -> bool:
     return isinstance(x, Jaxpr | ClosedJaxpr)
 
 
-def _in_a_loop(step: Step, key: PRNGKeyArray, shape: tuple[int, int]) -> Run:
+def _in_a_loop(loop: Any, key: PRNGKeyArray, shape: tuple[int, int], placements: tuple[Any, Any] | None) -> Run:
     # The number of steps is not known when this is compiled: one program serves all, so that it does not matter for
     # the result where one call ends and the next begins. The data are an argument: constants slow the compiler.
-    @jax.jit
-    def run(learner: Learner, data: Any, count: Int[Array, ""]) -> tuple[Learner, Array]:
+    def many(
+        step: Step, learner: Learner, key: PRNGKeyArray, data: Any, count: Int[Array, ""]
+    ) -> tuple[Learner, Array]:
         def body(i: Any, carry: tuple[Learner, Array]) -> tuple[Learner, Array]:
             learner, now = step(carry[0], key, data)
             return learner, carry[1].at[i].set(_row(now))
 
         return jax.lax.fori_loop(0, count, body, (learner, jnp.zeros(shape)))
 
+    run = jax.jit(lambda learner, data, count: loop(many)(learner, key, data, count), out_shardings=placements)
+
     def trimmed(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
-        learner, rows = jax.block_until_ready(run(learner, data, jnp.asarray(count, jnp.int32)))
-        return learner, np.asarray(rows)[:count]
+        learner, rows = jax.block_until_ready(run(learner, data, np.asarray(count, np.int32)))
+        rows = np.asarray(rows)
+        # Seeds come first out of a loop, and last in a history.
+        return learner, (rows if rows.ndim == 2 else np.moveaxis(rows, 0, -1))[:count]
 
     return trimmed
 
@@ -114,12 +131,12 @@ def _in_place(step: Callable[..., tuple[Learner, History, Any]], key: PRNGKeyArr
     return until_spoiled
 
 
-def _in_single_calls(step: Step, key: PRNGKeyArray) -> Run:
+def _in_single_calls(step: Step, key: PRNGKeyArray, placements: tuple[Any, Any] | None = None) -> Run:
     def one(learner: Learner, data: Any) -> tuple[Learner, Array]:
         learner, now = step(learner, key, data)
         return learner, _row(now)
 
-    call = jax.jit(one, donate_argnums=0)
+    call = jax.jit(one, donate_argnums=0, out_shardings=placements)
 
     def run(learner: Learner, data: Any, count: int) -> tuple[Learner, Any]:
         # A copy, because each call takes the memory of what it is given. The caller keeps what was learned before: it

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
 from steelyard.arguments import check_count, check_objective
@@ -19,6 +20,7 @@ from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
 from steelyard.semantics.levels import Objective
 from steelyard.training.history import History
+from steelyard.training.layout import Layout, is_array, layout_of
 from steelyard.training.minibatches import minibatch
 from steelyard.training.parameters import Trainable, partition
 from steelyard.training.stateful import unchanged
@@ -48,20 +50,24 @@ class Trainer(NamedTuple):
     """Training as pure functions, for loops of your own.
 
     Attributes:
-        init: `init() -> Learner`, what there is before the first step.
+        init: `init() -> Learner`, what there is before the first step; with a mesh, on its devices.
         step: `step(learner, key, data=None) -> (Learner, History)`, one step and what happened in it. Its randomness
             comes from the key and from its number: the same key serves all steps.
         models: `models(learner)`, the models with the parameters that were learned.
+        loop: `loop(f)(learner, key, data, *others)`, many steps at once, on all devices of the mesh. There it calls
+            `f(step, learner, key, data, *others)`, for each seed by itself, and what that returns has the seeds as
+            first axis. Devices then go on by themselves, and not step by step.
 
     Example:
         >>> import steelyard as sy
         >>> sy.Trainer._fields
-        ('init', 'step', 'models')
+        ('init', 'step', 'models', 'loop')
     """
 
     init: Callable[[], Learner]
     step: Callable[..., tuple[Learner, History]]
     models: Callable[[Learner], Any]
+    loop: Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Steps(NamedTuple):
@@ -88,6 +94,7 @@ def trainer(
     batch_size: Count | None = None,
     replacement: bool = True,
     trainable: Trainable = None,
+    mesh: Mesh | None = None,
 ) -> Trainer:
     """Return training as pure functions of arrays: for loops, schedules and devices of your own.
 
@@ -102,6 +109,8 @@ def trainer(
         batch_size: how many data in a step, of those that it is called with; all of them, if None.
         replacement: whether these are drawn with replacement; else in epochs, as for `train`.
         trainable: which arrays learn, as for `train`.
+        mesh: devices, as for `train`. With an axis "seeds" all arrays of the models have the seeds as first axis, and
+            so have those of a `Learner` and the keys that `step` takes.
 
     Returns:
         The functions `init`, `step` and `models`; `jit` and `vmap` them as you like.
@@ -122,7 +131,11 @@ def trainer(
     particles = check_count(particles, "trainer")
     batch_size = None if batch_size is None else check_count(batch_size, "trainer", "batch_size")
     check_objective(objective, "trainer")
-    return steps_of(program, models, optimizer, particles, objective, batch_size, trainable, replacement).trainer
+    layout = layout_of(mesh, particles, batch_size, "trainer")
+    layout.check_seeds(models, "trainer")
+    return steps_of(
+        program, models, optimizer, particles, objective, batch_size, trainable, replacement, layout
+    ).trainer
 
 
 def steps_of(
@@ -134,17 +147,25 @@ def steps_of(
     batch_size: int | None,
     trainable: Trainable = None,
     replacement: bool = True,
+    layout: Layout = Layout(),  # noqa: B008
 ) -> Steps:
     """Return what `trainer` returns and the step in place, for arguments that were checked."""
     parameters, static = partition(models, trainable)
+    # What does not learn may differ between seeds, too, if it is an array.
+    constants, rest = eqx.partition(static, is_array)
 
     def init() -> Learner:
-        learner = Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
-        # Arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice.
-        return jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), learner)
+        def one(parameters: Any) -> Learner:
+            return Learner(parameters, optimizer.init(parameters), jnp.zeros((), jnp.int32))
 
-    def batch_loss(parameters: Any, run_key: PRNGKeyArray, step: Any, data: Any) -> tuple[Any, tuple[Any, Any]]:
-        trained, key = eqx.combine(parameters, static), jax.random.fold_in(run_key, step)
+        learner = (jax.vmap(one) if layout.has_seeds else one)(parameters)
+        # Arrays of types of their own, as a step gives them: weak ones would have the steps compiled twice.
+        return layout.placed(jax.tree.map(lambda x: jnp.asarray(x, jnp.result_type(x)), learner))
+
+    def batch_loss(
+        parameters: Any, constants: Any, run_key: PRNGKeyArray, step: Any, data: Any
+    ) -> tuple[Any, tuple[Any, Any]]:
+        trained, key = eqx.combine(parameters, constants, rest), jax.random.fold_in(run_key, step)
 
         def one(key: PRNGKeyArray, *datum: Any) -> tuple[Any, Any, Any]:
             with unchanged(trained):
@@ -159,22 +180,25 @@ def steps_of(
         if data is None:
             loss, *others = one(key)
         else:
-            chosen, size = minibatch(data, batch_size, run_key, step, replacement=replacement)
-            keys = keys_of_rows(jax.random.fold_in(key, 1), size)
+            chosen, size = minibatch(data, batch_size, run_key, step, replacement=replacement, share_of=layout.share_of)
+            # All data of a step lie on the devices already.
+            rows = size * layout.shares if batch_size is None else size
+            keys = layout.share_of(keys_of_rows(jax.random.fold_in(key, 1), rows))
             loss, *others = (x.mean() for x in jax.vmap(one)(keys, *chosen))
         return loss, tuple(others)
 
-    def gradient(learner: Learner, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, ...]]:
+    def gradient(learner: Learner, constants: Any, key: PRNGKeyArray, data: Any) -> tuple[Any, tuple[Any, ...]]:
         of_loss = jax.value_and_grad(batch_loss, has_aux=True)
-        (loss, (log_z, ess)), gradients = of_loss(learner.parameters, key, learner.step, data)
+        found = of_loss(learner.parameters, constants, key, learner.step, data)
+        (loss, (log_z, ess)), gradients = layout.mean(found)
         return gradients, (loss, log_z, ess, optax.tree.norm(gradients))
 
     def update(gradients: Any, parameters: Any, state: Any) -> tuple[Any, Any]:
         updates, state = optimizer.update(gradients, state, parameters)
         return optax.apply_updates(parameters, updates), state
 
-    def step(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None) -> tuple[Learner, History]:
-        gradients, (loss, log_z, ess, norm) = gradient(learner, key, data)
+    def one_step(learner: Learner, constants: Any, key: PRNGKeyArray, data: Any) -> tuple[Learner, History]:
+        gradients, (loss, log_z, ess, norm) = gradient(learner, constants, key, data)
         unchanged = learner.parameters, learner.optimizer
         updated = update(gradients, *unchanged)
         good = jnp.isfinite(loss) & jnp.isfinite(norm) & _is_sound(updated[0], learner.parameters)
@@ -183,8 +207,29 @@ def steps_of(
             loss, log_z, ess, norm, ~good, learning_rate(state)
         )
 
+    def loop(f: Callable[..., Any]) -> Callable[..., Any]:
+        def one(learner: Learner, constants: Any, key: PRNGKeyArray, data: Any, *others: Any) -> Any:
+            def step(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None) -> tuple[Learner, History]:
+                return one_step(learner, constants, key, data)
+
+            return f(step, learner, key, data, *others)
+
+        def run(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None, *others: Any) -> Any:
+            layout.check_data(data, batch_size, "trainer")
+            return layout.spread(one)(learner, constants, key, data, *others)
+
+        return run
+
+    one_at_a_time = loop(lambda step, *args: step(*args))
+    if layout.mesh is not None:
+        # Operation by operation, each would be sent to all devices.
+        one_at_a_time = jax.jit(one_at_a_time)
+
+    def step(learner: Learner, key: PRNGKeyArray, data: PyTree | None = None) -> tuple[Learner, History]:
+        return one_at_a_time(learner, key, data)
+
     def in_place(learner: Learner, key: PRNGKeyArray, data: PyTree | None) -> tuple[Learner, History, Any]:
-        gradients, (loss, log_z, ess, norm) = gradient(learner, key, data)
+        gradients, (loss, log_z, ess, norm) = gradient(learner, constants, key, data)
         unchanged = learner.parameters, learner.optimizer
 
         def updated(gradients: Any, unchanged: Any) -> Any:
@@ -198,7 +243,7 @@ def steps_of(
         now = History(loss, log_z, ess, norm, ~good | spoiled, learning_rate(state))
         return Learner(parameters, state, learner.step + 1), now, spoiled
 
-    return Steps(Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static)), in_place)
+    return Steps(Trainer(init, step, lambda learner: eqx.combine(learner.parameters, static), loop), in_place)
 
 
 def _is_sound(parameters: Any, before: Any) -> Bool[Array, ""]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from os import PathLike
 from typing import Any
 
@@ -13,20 +13,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray, PyTree
 
-from steelyard.arguments import check_count, check_key, check_objective
+from steelyard.arguments import check_count, check_objective
 from steelyard.errors import ArgumentError
 from steelyard.language.programs import Programmable
 from steelyard.semantics.levels import Objective
-from steelyard.training.checkpoints import Checkpoints
 from steelyard.training.history import History, TrainResult
 from steelyard.training.identity import identity
+from steelyard.training.layout import Layout, layout_of
 from steelyard.training.minibatches import check_epochs, rows_of
 from steelyard.training.parameters import Trainable
+from steelyard.training.processes import processes_of
 from steelyard.training.progress import reporter
 from steelyard.training.runs import runner
-from steelyard.training.step import learning_rate, steps_of
+from steelyard.training.step import Steps, steps_of
+from steelyard.training.storage import opened
 from steelyard.types import Count
 
 MOST_STEPS_AT_ONCE = 10_000
@@ -50,6 +53,7 @@ def train(
     checkpoint_seconds: float = 30.0,
     progress: bool = True,
     callback: Callable[[TrainResult], bool | None] | None = None,
+    mesh: Mesh | None = None,
 ) -> TrainResult:
     """Train the models of an inference program by gradient descent on its loss.
 
@@ -80,6 +84,14 @@ def train(
         checkpoint_seconds: how often to write one.
         progress: whether to show a progress bar, or lines where there is no terminal.
         callback: called now and then with the result so far; training stops if it returns True.
+        mesh: devices. What is shared out to them are the names of its axes. "particles": those of each datum, as by
+            `evaluate`. "data": the data of each step. "seeds": several runs side by side; key is then an array of
+            keys, one for each, all arrays of the models have the seeds as first axis, and so have the results. Other
+            axes do the same work on each device. A run on the same mesh gives the same bits, also where its devices
+            belong to other processes. On another mesh all draws are the same, and the loss of a step from the same
+            parameters is within 1e-6 of its size; parameters differ by rounding errors, which grow as training goes
+            on. With devices of several processes each of them calls `train` with the same
+            arguments; the first one writes and reads checkpoints, and shows progress.
 
     Returns:
         The trained models and the history. After Ctrl-C, what was learned until then.
@@ -100,76 +112,78 @@ def train(
         >>> bool(abs(result.models["slope"] - 0.5) < 0.1)
         True
     """
-    key, particles, steps = (
-        check_key(key, "train"),
-        check_count(particles, "train"),
-        check_count(steps, "train", "steps"),
-    )
+    particles, steps = check_count(particles, "train"), check_count(steps, "train", "steps")
     batch_size = None if batch_size is None else check_count(batch_size, "train", "batch_size")
     check_objective(objective, "train")
+    layout = layout_of(mesh, particles, batch_size, "train")
+    processes = processes_of(layout.mesh, "train")
+    key = layout.check_keys(key, "train")
+    layout.check_seeds(models, "train", key.shape)
     _check_data(data, batch_size, replacement)
+    layout.check_data(data, batch_size, "train")
     data = jax.tree.map(jnp.asarray, data)
-    made = steps_of(program, models, optimizer, particles, objective, batch_size, trainable, replacement)
-    init, step, trained = made.trainer
+
+    def made(layout: Layout) -> Steps:
+        return steps_of(program, models, optimizer, particles, objective, batch_size, trainable, replacement, layout)
+
+    # What a run is does not depend on its devices: it may go on with others.
+    on_one = made(layout.on_one_device())
+    init, step, trained, _ = on_one.trainer
     learner = init()
     # A wrong program is found at once.
-    equations = jax.make_jaxpr(step)(learner, key, data)
-    run = runner(made, equations, learner, key, min(steps, MOST_STEPS_AT_ONCE))
-    # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
-    has_rate = learning_rate(learner.optimizer) is not None
-    so_far = learner, History.empty(0, has_rate=has_rate)
+    equations, (_, row) = jax.make_jaxpr(step, return_shape=True)(learner, key, data)
 
     def empty(done: int) -> tuple[Any, History]:
-        return learner, History.empty(done, has_rate=has_rate)
+        return learner, History.empty(done, key.shape, has_rate=row.learning_rate is not None)
+
+    def who() -> dict[str, Any]:
+        how = batch_size if replacement else f"{batch_size} without replacement"
+        whole = processes.whole(data)
+        found = identity(equations, learner, trained(learner), whole, key=key, particles=particles, batch_size=how)
+        # Other histories are those of earlier versions.
+        return found | ({"history": "with learning rates"} if row.learning_rate is not None else {})
 
     def result(interrupted: bool) -> TrainResult:
         learner, history = so_far
         return TrainResult(trained(learner), history, interrupted)
 
-    with ExitStack() as stack:
-        store = None
-        if checkpoint is not None:
-            who = identity(
-                equations,
-                learner,
-                trained(learner),
-                data,
-                key=key,
-                particles=particles,
-                batch_size=batch_size if replacement else f"{batch_size} without replacement",
-            )
-            # Other histories are those of earlier versions.
-            who |= {"history": "with learning rates"} if has_rate else {}
-            store = stack.enter_context(Checkpoints.opened(checkpoint, who))
-            if (found := store.load(empty, steps)) is not None:
-                so_far = found[0], jax.tree.map(np.asarray, found[1])
+    with opened(checkpoint, who, processes) as storage:
+        found = storage.load(empty, lambda kept: len(kept[1]), steps)
+        learned, history = empty(0) if found is None else found
+        # One name for both, so that Ctrl-C finds the parameters and the history of the same step.
+        so_far = layout.placed(learned), jax.tree.map(np.asarray, history)
+        data, spread = layout.placed_data(data), on_one if layout.mesh is None else made(layout)
+        run = runner(spread, equations, learner, key, min(steps, MOST_STEPS_AT_ONCE), layout.placements())
         stopped, count, saved = False, 16, time.monotonic()
         done = len(so_far[1])
-        with reporter(steps, progress, done) as report:
+        with reporter(steps, progress and processes.is_first, done) as report:
             try:
                 if done:
                     report(so_far[1])
                 while done < steps and not stopped:
                     count = min(count, steps - done, MOST_STEPS_AT_ONCE)
                     began = time.monotonic()
-                    learner, now = run(so_far[0], data, count)
+                    learned, now = run(so_far[0], data, count)
                     count = len(now)
                     # The first time is mostly that of compiling.
                     pace = (time.monotonic() - began) / count if done else 0.0
-                    so_far = learner, so_far[1].extended(now)
+                    so_far = learned, so_far[1].extended(now)
                     done = len(so_far[1])
                     report(so_far[1])
-                    if store is not None and time.monotonic() - saved > checkpoint_seconds:
-                        store.save(done, so_far)
+                    count = max(1, min(4 * count, int(SECONDS_AT_ONCE / max(pace, 1e-9)), MOST_STEPS_AT_ONCE))
+                    count, due = processes.first_says(count, time.monotonic() - saved > checkpoint_seconds)
+                    if due:
+                        storage.save(done, so_far)
                         saved = time.monotonic()
-                    stopped = callback is not None and callback(result(False)) is True
-                    count = max(1, min(4 * count, int(SECONDS_AT_ONCE / max(pace, 1e-9))))
+                    stopped = processes.any_says(callback is not None and callback(result(False)) is True)
             except KeyboardInterrupt:
+                # Others would wait for this process, where it is to be saved.
+                if processes.several:
+                    raise
                 stopped = True
-        if store is not None:
-            # Ctrl-C waits until the checkpoint is written; then there is nothing left to interrupt.
-            with suppress(KeyboardInterrupt):
-                store.save(len(so_far[1]), so_far)
+        # Ctrl-C waits until the checkpoint is written; then there is nothing left to interrupt.
+        with suppress(KeyboardInterrupt):
+            storage.save(len(so_far[1]), so_far)
     return result(stopped and len(so_far[1]) < steps)
 
 

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import steelyard as sy
+from steelyard.experiments.annealing.cores import mesh_of, options
 from steelyard.experiments.annealing.methods import METHODS, program
 from steelyard.experiments.annealing.model import CENTERS, MODES, Sampler
-from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 from steelyard.experiments.annealing.train import shapes
 
@@ -76,8 +77,10 @@ def _run(samplers: Sampler, batches: int, samples: int, resampling: bool) -> Met
     seeds = len(samplers.logits)
     # Other keys than in training, and the same for every method.
     keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), 2))(jnp.arange(seeds))
-    compiled = _compiled(seeds, samples, resampling)
-    return Metrics(*map(np.asarray, compiled((samplers, keys), jnp.asarray(batches))))
+    # Where arrays are is a part of their type: those that come from elsewhere would be compiled for once more.
+    own, whole = (NamedSharding(mesh_of(seeds), spec) for spec in (PartitionSpec("seeds"), PartitionSpec()))
+    args = jax.device_put(((samplers, keys), jnp.asarray(batches)), (own, whole))
+    return Metrics(*map(np.asarray, _compiled(seeds, samples, resampling)(*args)))
 
 
 @lru_cache
@@ -104,7 +107,10 @@ def _compiled(seeds: int, samples: int, resampling: bool) -> Callable[..., Any]:
         total = jax.lax.fori_loop(0, batches, add, nothing)
         return jax.tree.map(lambda values: values / batches, total)
 
-    return over_seeds(average, seeds)
+    specs = {"in_specs": (PartitionSpec("seeds"), PartitionSpec()), "out_specs": PartitionSpec("seeds")}
+    # The check is of communication between devices, and there is none.
+    on_devices = jax.shard_map(jax.vmap(average, (0, None)), mesh=mesh_of(seeds), check_vma=False, **specs)
+    return jax.jit(on_devices, compiler_options=options())
 
 
 def sample(sampler: Sampler, key: PRNGKeyArray, samples: int, *, resampling: bool) -> sy.Evaluation:

@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 import steelyard as sy
+from steelyard.experiments.annealing.cores import mesh_of, options
 from steelyard.experiments.annealing.methods import Method, program
 from steelyard.experiments.annealing.model import Sampler
-from steelyard.experiments.annealing.parallel import over_seeds
 from steelyard.experiments.annealing.settings import Cell
 
 WINDOW, AHEAD = 100, 4
@@ -47,10 +48,10 @@ class Pace(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A seed on its way: what it has learned so far, and its key."""
+    """All seeds on their way: what each has learned so far, and its key."""
 
     learner: sy.Learner
-    key: PRNGKeyArray
+    keys: PRNGKeyArray
 
 
 def train(cell: Cell, report: Callable[[int, History], None] = lambda steps, history: None) -> tuple[Sampler, History]:
@@ -96,7 +97,7 @@ def _set_up(cell: Cell) -> tuple[Run, Callable[..., Any], Pace]:
     alike = replace(method, name="", learned=True, learning_rate=0.0, decays=False)
     pace = Pace(*map(jnp.asarray, (method.learned, method.learning_rate, method.decays, cell.steps)))
     runs = _start(alike, cell.particles, cell.densities)(jnp.arange(cell.seeds), pace)
-    return runs, _advance(alike, cell.particles, cell.seeds), pace
+    return runs, _advance(alike, cell.particles), pace
 
 
 def start(seed: Any, densities: int) -> Sampler:
@@ -117,15 +118,18 @@ def _history(windows: Sequence[np.ndarray]) -> History:
 def _start(method: Method, particles: int, densities: int) -> Callable[[Any, Pace], Run]:
     """Return a compiled function of the seeds."""
 
-    def run(seed: Any, pace: Pace) -> Run:
-        learner = _trainer(method, start(seed, densities), particles, pace).init()
-        return Run(learner, jax.random.fold_in(jax.random.key(seed), 1))
+    def run(seeds: Any, pace: Pace) -> Run:
+        samplers = jax.vmap(lambda seed: start(seed, densities))(seeds)
+        keys = jax.vmap(lambda seed: jax.random.fold_in(jax.random.key(seed), 1))(seeds)
+        # Where arrays are is a part of their type: steps would be compiled once more for keys that are elsewhere.
+        keys = jax.lax.with_sharding_constraint(keys, NamedSharding(mesh_of(len(seeds)), PartitionSpec("seeds")))
+        return Run(_trainer(method, samplers, particles, pace).init(), keys)
 
-    return jax.jit(jax.vmap(run, in_axes=(0, None)), compiler_options=HASTE)
+    return jax.jit(run, compiler_options=HASTE)
 
 
-def _trainer(method: Method, sampler: Sampler, particles: int, pace: Pace) -> sy.Trainer:
-    """Return a step of training; of a schedule that is not learned, the gradient is zero."""
+def _trainer(method: Method, samplers: Sampler, particles: int, pace: Pace) -> sy.Trainer:
+    """Return a step of training for all seeds; of a schedule that is not learned, the gradient is zero."""
 
     def built(sampler: Sampler) -> Any:
         # Written out, the levels need no memory that is cleared in every step: a tenth faster than a loop.
@@ -139,23 +143,25 @@ def _trainer(method: Method, sampler: Sampler, particles: int, pace: Pace) -> sy
         optax.scale_by_adam(),
         optax.scale_by_schedule(lambda step: -pace.rate(jnp.asarray(step))),
     )
-    return sy.trainer(built, sampler, optimizer=optimizer, particles=particles)
+    mesh = mesh_of(len(samplers.logits))
+    return sy.trainer(built, samplers, optimizer=optimizer, particles=particles, mesh=mesh)
 
 
 @lru_cache
-def _advance(method: Method, particles: int, seeds: int) -> Callable[..., Any]:
+def _advance(method: Method, particles: int) -> Callable[..., Any]:
     """Return a compiled function that trains every seed for a number of steps, and averages what it sees."""
 
-    def update(run: Run, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
-        learner, now = _trainer(method, run.learner.parameters, particles, pace).step(run.learner, run.key)
-        return Run(learner, run.key), jnp.stack([now.loss, now.log_z, now.ess, now.skipped.astype(float)])
+    def windows(step: Callable[..., Any], learner: sy.Learner, key: PRNGKeyArray, _: None, count: Any) -> Any:
+        def add(_: Any, carry: tuple[sy.Learner, Float[Array, "4"]]) -> tuple[sy.Learner, Float[Array, "4"]]:
+            learner, now = step(carry[0], key)
+            return learner, carry[1] + jnp.stack([now.loss, now.log_z, now.ess, now.skipped.astype(float)])
 
-    def advance(run: Run, count: Any, pace: Pace) -> tuple[Run, Float[Array, "4"]]:
-        def step(_: Any, carry: tuple[Run, Float[Array, "4"]]) -> tuple[Run, Float[Array, "4"]]:
-            run, seen = update(carry[0], pace)
-            return run, carry[1] + seen
+        learner, total = jax.lax.fori_loop(0, count, add, (learner, jnp.zeros(4)))
+        return learner, total / count
 
-        run, total = jax.lax.fori_loop(0, count, step, (run, jnp.zeros(4)))
-        return run, total / count
+    def advance(run: Run, count: Any, pace: Pace) -> tuple[Run, Float[Array, "seeds 4"]]:
+        trainer = _trainer(method, run.learner.parameters, particles, pace)
+        learner, window = trainer.loop(windows)(run.learner, run.keys, None, count)
+        return Run(learner, run.keys), window
 
-    return over_seeds(advance, seeds)
+    return jax.jit(advance, compiler_options=options())
