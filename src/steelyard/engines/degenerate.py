@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
+from steelyard.devices.hosts import is_spread, on_this_host
 from steelyard.errors import WeightError
 from steelyard.language.describe import describe
 from steelyard.language.programs import Program
@@ -24,10 +26,11 @@ def check_weights(e: Evaluation, q: Program, again: Callable[[Looker], Any]) -> 
         return
     if e.found is not None and not is_traced(e.found.done) and not e.found.done:
         raise WeightError(f"{describe(q)}: {e.found.says()}")
-    problem = problem_of(np.asarray(e.log_weight))
+    problem = problem_of(e.log_weight)
     if problem is None:
         return
-    blame = _blame(again, problem.bad, int(problem.flags.sum()))
+    # To look for it, programs run operation by operation, which needs all particles in one process.
+    blame = "" if is_spread(e.log_weight) else _blame(again, problem.bad, int(problem.flags.sum()))
     raise WeightError(
         f"{describe(q)}: {counted(problem)} weight {problem.name}{where_it_began(e) or ''}{blame}. {problem.remedy}."
     )
@@ -49,8 +52,14 @@ class Problem(NamedTuple):
     flags: np.ndarray
 
 
-def problem_of(log_weight: np.ndarray) -> Problem | None:
+def problem_of(log_weight: Any) -> Problem | None:
     """Return what is wrong with weights, of which a batch may have several populations; None, if nothing is."""
+    if is_spread(log_weight):
+        # Processes send each other one number, and weights only if something is wrong with them.
+        if jnp.all(log_weight < jnp.inf) & jnp.all(jnp.max(log_weight, axis=-1) > -jnp.inf):
+            return None
+        log_weight = on_this_host(log_weight)
+    log_weight = np.asarray(log_weight)
     none = (log_weight == -np.inf).all(axis=-1)
     if np.isnan(log_weight).any():
         return Problem("NaN", "Look for NaN in the arguments and parameters", np.isnan, np.isnan(log_weight))

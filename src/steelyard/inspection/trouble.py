@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from steelyard.devices.hosts import on_this_host
 from steelyard.engines.degenerate import Problem, counted, problem_of, where_it_began
 from steelyard.maps import Map
 from steelyard.semantics.evaluation import Evaluation
@@ -18,9 +19,10 @@ def explained(evaluation: Evaluation) -> str | None:
     """Return what is wrong with the weights: at which level, at which addresses, in how many particles; or None."""
     if is_traced(evaluation.log_weight):
         return None
-    problem = problem_of(np.asarray(evaluation.log_weight))
+    problem = problem_of(evaluation.log_weight)
     if problem is None:
         return None
+    evaluation = on_this_host(evaluation)
     began = where_it_began(evaluation)
     blame = _blame(evaluation, problem, began is not None and began.step is not None)
     return f"No result: {counted(problem)} weight {problem.name}{began or ''}. {blame} {problem.remedy}."

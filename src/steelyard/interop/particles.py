@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from steelyard.devices.hosts import is_spread
 from steelyard.errors import ArgumentError
 from steelyard.maps import Map
 from steelyard.semantics.evaluation import Evaluation
@@ -13,7 +14,13 @@ from steelyard.types import is_traced
 
 
 def check_population(out: Evaluation, place: str) -> None:
-    """Raise `ArgumentError` unless the particles are known, and are one population."""
+    """Raise `ArgumentError` unless the particles are known, are in this process, and are one population."""
+    if is_spread(out.log_weight):
+        raise ArgumentError(
+            f"{place}: the particles are on devices of several processes. Bring all of them to each process first: "
+            f"out = jax.tree.map(jnp.asarray, jax.experimental.multihost_utils.process_allgather(out, tiled=True)). "
+            f"Every process must do that."
+        )
     if any(map(is_traced, jax.tree.leaves((out.log_weight, out.trace, out.pointwise)))):
         raise ArgumentError(
             f"{place}: inside of jit, vmap or grad the particles are not known yet. Call it on what these return."
