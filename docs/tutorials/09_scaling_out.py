@@ -211,5 +211,6 @@ right.legend(fontsize=8)
 # - `jax.jit` around `evaluate`, once, outside of your loops. A second call with arrays of the same shapes compiles nothing.
 # - Gradients of long loops: `scan(..., remat=True)` keeps only the particles between the steps.
 # - A minibatch is a `vmap` over `evaluate`, outside; data that all particles share is never copied for them.
+# - Training over devices, and several hosts: [scaling out](../scaling.md#training).
 # - Double precision, where log weights are in the hundred thousands: `jax.enable_x64(True)`.
 #   [How many digits there are](../samplers.md#how-many-digits-there-are).

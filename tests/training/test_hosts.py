@@ -1,53 +1,22 @@
 """Two processes on this machine, connected as two hosts would be."""
 
-import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.hosts import Started, processes
+
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "many_hosts.py"
 SIZES = ["--particles", "64", "--steps", "600"]
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-class Started:
-    """Processes that end with the test."""
-
-    def __init__(self) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def __call__(self, *arguments: str, devices: int = 1) -> subprocess.Popen[str]:
-        flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
-        command = [sys.executable, "-u", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.processes.append(subprocess.Popen(command, env={**os.environ, "XLA_FLAGS": flags}, **pipes))
-        return self.processes[-1]
-
-    def pair(self, *arguments: str) -> list[subprocess.Popen[str]]:
-        shared = [*arguments, "--processes", "2", "--coordinator", f"127.0.0.1:{free_port()}"]
-        return [self(*shared, "--process", str(i)) for i in range(2)]
-
-
 @pytest.fixture
 def start() -> Iterator[Started]:
-    started = Started()
-    yield started
-    for process in started.processes:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+    with processes() as started:
+        yield started
 
 
 def results(text: str) -> dict[str, str]:
