@@ -140,9 +140,9 @@ def with_factors_of(q: Scan, carried: Evaluation, after: Evaluation) -> Evaluati
     new = [a for a in densities if a not in carried.log_density and a not in after.trace]
     if q.keep is None or not new:
         return carried
-    ones = {a: jnp.zeros(densities[a].shape, densities[a].dtype) for a in new}
+    ones = {a: jnp.zeros_like(densities[a]) for a in new}
     # What only some particles observe, none has observed yet.
-    nowhere = {a: jnp.zeros(x.shape, x.dtype) for a, x in densities.masks.items() if a in new}
+    nowhere = {a: jnp.zeros_like(x) for a, x in densities.masks.items() if a in new}
     return replace(carried, log_density=carried.log_density | Map(ones, nowhere))
 
 
