@@ -6,11 +6,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partialmethod
 from typing import Any
 
 import jax
 import jaxtyping
 import pytest
+from jax.interpreters import mlir
 from numpyro.distributions import Distribution
 
 os.environ["MPLBACKEND"] = "Agg"
@@ -20,6 +22,8 @@ FLAGS = (
     "--xla_llvm_disable_expensive_passes=true",
     # The emitter of single loops is twice as fast to compile as that of fusions.
     "--xla_cpu_use_fusion_emitters=false",
+    # To cut a small program into parts, each with a code generator of its own, takes longer than to compile it as a whole.
+    "--xla_cpu_parallel_codegen_split_count=1",
 )
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
@@ -36,7 +40,16 @@ def _share_compiled_programs() -> None:
         jax.config.update(name, value)
 
 
+def _share_context() -> None:
+    """Let all programs be lowered in one context of MLIR.
+
+    JAX makes one for each program and loads all dialects into it, which takes a third of the time of a small program.
+    """
+    mlir.ModuleContext.__init__ = partialmethod(mlir.ModuleContext.__init__, context=mlir.make_ir_context())
+
+
 _share_compiled_programs()
+_share_context()
 # Traced programs are many objects that live long: to look through all of them often takes a tenth of the time.
 gc.set_threshold(50_000, 20, 100)
 jax.config.update("jax_numpy_rank_promotion", "raise")
