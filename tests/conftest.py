@@ -6,14 +6,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from functools import partialmethod
 from typing import Any
 
 import jax
 import jaxtyping
 import pytest
-from jax.interpreters import mlir
 from numpyro.distributions import Distribution
+
+from tests.lowering import share_context
 
 os.environ["MPLBACKEND"] = "Agg"
 # Most programs of the tests run once: a compiler that takes its time would take longer than it saves.
@@ -40,16 +40,8 @@ def _share_compiled_programs() -> None:
         jax.config.update(name, value)
 
 
-def _share_context() -> None:
-    """Let all programs be lowered in one context of MLIR.
-
-    JAX makes one for each program and loads all dialects into it, which takes a third of the time of a small program.
-    """
-    mlir.ModuleContext.__init__ = partialmethod(mlir.ModuleContext.__init__, context=mlir.make_ir_context())
-
-
 _share_compiled_programs()
-_share_context()
+share_context()
 # Traced programs are many objects that live long: to look through all of them often takes a tenth of the time.
 gc.set_threshold(50_000, 20, 100)
 jax.config.update("jax_numpy_rank_promotion", "raise")

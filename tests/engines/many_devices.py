@@ -17,6 +17,7 @@ from steelyard.devices.layout import laid_out
 from steelyard.maps import take
 from steelyard.particles.resampling import Noise, ancestors
 from steelyard.particles.weights import normalize_in_any_order
+from tests.lowering import share_context
 from tests.running import run
 
 KEY, SPLIT = jax.random.key(3), PartitionSpec("particles")
@@ -242,6 +243,7 @@ def check_outside_of_jit() -> None:
 
 
 if __name__ == "__main__":
+    share_context()
     check_ancestors()
     check_communication()
     check_filter()
