@@ -16,6 +16,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 import steelyard as sy
+from tests.lowering import share_context
 
 
 def bits(out: sy.Evaluation) -> dict[str, Any]:
@@ -86,4 +87,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_context()
     main()
