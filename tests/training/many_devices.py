@@ -16,7 +16,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 import steelyard as sy
-from tests.engines.many_devices import collectives
+from benchmarks import networks
 
 DATA = np.array([0.3, -1.2, 2.0, 0.1, -0.4, 1.1, 0.9, -2.2], np.float32), np.arange(16.0).reshape(8, 2) / 10
 KEYS = jax.random.split(jax.random.key(5), 4)
@@ -105,7 +105,7 @@ def check_communication() -> None:
             mesh=mesh_of((4,), names),
         )
         compiled = jax.jit(made.loop(sum_of_losses)).lower(made.init(), keys, DATA, 3).compile()
-        in_messages, others = collectives(compiled.as_text())
+        in_messages, others = networks.collectives(compiled)
         # The loss and the gradient of two numbers; nobody asks for log Z and the ESS.
         assert not in_messages and sum(others) == (0 if names == ("seeds",) else 4 * 3), others
         learner, total = made.init(), 0.0
