@@ -15,6 +15,7 @@ from steelyard.language.programs import Program
 from tests.laws.comparison import assert_same, assert_same_particles, log_density
 from tests.laws.finite import Table
 from tests.laws.inference import METHODS
+from tests.laws.laws import PARTICLES
 from tests.laws.primitives import Need, extended, kernel, target
 from tests.laws.strategies import apart_from_each_other, example_from
 from tests.laws.structure import domain, keeps
@@ -48,7 +49,7 @@ def law(equation: Callable[[Random], None]) -> Callable[[], None]:
 
 def run(q: Program) -> sy.Evaluation:
     with jax.enable_x64(True):
-        return sy.evaluate(q, jax.random.key(3), 1, particles=4, engine="universal")
+        return sy.evaluate(q, jax.random.key(3), 1, particles=PARTICLES, engine="universal")
 
 
 def program(rng: Random) -> Program:

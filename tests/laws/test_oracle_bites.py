@@ -36,7 +36,18 @@ def test_the_rule_without_its_mistake_passes(monkeypatch: pytest.MonkeyPatch) ->
         sy.testing.assert_properly_weighted(mistake.shows, particles=mistake.particles, engine=mistake.engine)
 
 
-@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.needs is not None], ids=lambda mistake: mistake.name)
+# These are only seen after many programs.
+LATE = {"weights kept by resample"}
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        pytest.param(m, marks=[pytest.mark.long] if m.name in LATE else [], id=m.name)
+        for m in MISTAKES
+        if m.needs is not None
+    ],
+)
 def test_generated_programs_show_the_mistake(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The programs of the law are rich enough: among them is one that the mistake makes improper."""
     mistake.install(monkeypatch)

@@ -71,6 +71,7 @@ def equal(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_again_and_again_ends_where_an_unbroken_one_ends(
     run: Run, unbroken: dict[str, np.ndarray]
 ) -> None:

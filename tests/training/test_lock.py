@@ -69,6 +69,7 @@ def test_another_process_holds_the_folder_until_it_is_killed(tmp_path: Path, hol
     assert not (tmp_path / NAME).exists()
 
 
+@pytest.mark.long
 def test_of_many_processes_that_start_at_once_one_holds_the_folder(tmp_path: Path, hold: Any) -> None:
     processes = [hold(tmp_path, 5) for _ in range(4)]
     assert sorted(map(answer, processes)) == ["busy", "busy", "busy", "held"]

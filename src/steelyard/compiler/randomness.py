@@ -137,6 +137,8 @@ def word_at(key: Key, places: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
     return x0 ^ x1
 
 
+# Outside of `jit` it is one compiled call, and not eighty operations; inside, it is as if it were written there.
+@partial(jax.jit, inline=True)
 def _threefry(key: UInt32[Array, "3"], low: UInt32[Array, " n"]) -> tuple[Array, Array]:
     """Threefry-2x32 (Salmon et al., 2011) with the particle as the high word of the counter."""
     k0, k1, high = key[0], key[1], key[2]
