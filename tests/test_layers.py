@@ -15,7 +15,7 @@ import steelyard as sy
 
 SOURCE = Path(steelyard.__file__).parent
 LAYERS = [
-    {"ancestors", "errors", "output", "types"},
+    {"ancestors", "errors", "output", "types", "version"},
     {"arguments", "arrays", "maps"},
     {"devices", "distributions"},
     {"language", "particles"},

@@ -53,7 +53,7 @@ FLOORS = (
         )
     ),
     Floor((Room("arrays/", ("what JAX lacks",)), Room("maps, arguments", ("what everything shares",)))),
-    Floor((Room("types, output, errors, ancestors"),)),
+    Floor((Room("types, output, errors, ancestors, version"),)),
 )
 
 

@@ -1,7 +1,5 @@
 """Inference programming on JAX: properly weighted samplers, by construction."""
 
-from importlib.metadata import version as _version
-
 from steelyard import algorithms as algorithms
 from steelyard import objectives as objectives
 from steelyard import testing as testing
@@ -62,5 +60,4 @@ from steelyard.training.step import Learner as Learner
 from steelyard.training.step import Trainer as Trainer
 from steelyard.training.step import trainer as trainer
 from steelyard.training.train import train as train
-
-__version__ = _version("steelyard")
+from steelyard.version import __version__ as __version__

@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ import typer
 
 from steelyard.errors import ArgumentError, SteelyardError
 from steelyard.output import terminal
+from steelyard.version import __version__
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Inference programming on JAX.")
 table2 = typer.Typer(add_completion=False, help="Unsupervised multi-object tracking, next to the paper's Table 2.")
@@ -21,7 +21,7 @@ app.add_typer(table2, name="table2")
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"steelyard {version('steelyard')}")
+        typer.echo(f"steelyard {__version__}")
         raise typer.Exit
 
 

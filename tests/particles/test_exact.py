@@ -36,7 +36,9 @@ def test_equal_weights_of_many_particles(method: str) -> None:
     assert (copies(jnp.zeros(size), method, draw_noise(jax.random.key(0), method, size), size) == 1).all()
 
 
-@pytest.mark.parametrize(("particles", "size"), [pytest.param(10**7, 10**7, marks=pytest.mark.long), (3 * 10**6, 1001), (1001, 3 * 10**6)])
+@pytest.mark.parametrize(
+    ("particles", "size"), [pytest.param(10**7, 10**7, marks=pytest.mark.long), (3 * 10**6, 1001), (1001, 3 * 10**6)]
+)
 def test_systematic_copies_are_those_of_exact_sums(particles: int, size: int) -> None:
     """Weights as they are in single precision, added up as integers."""
     log_w = 2 * jax.random.normal(jax.random.key(1), (particles,))
