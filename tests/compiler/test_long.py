@@ -108,7 +108,7 @@ def test_under_vmap_each_is_as_if_alone(few: int) -> None:
     np.testing.assert_allclose(together.compile()(keys, parameters), alone, rtol=1e-3)
 
 
-@pytest.mark.parametrize("program", [steps, gibbs])
+@pytest.mark.parametrize("program", [steps, pytest.param(gibbs, marks=pytest.mark.long)])
 def test_gradients_are_the_same(few: int, program: Callable[[int], Any]) -> None:
     q, key = program(few), jax.random.key(1)
 

@@ -69,7 +69,7 @@ def observing(theta: Any) -> Any:
 @pytest.mark.parametrize(
     ("build", "objective"),
     [
-        (gibbs, sy.objectives.elbo),
+        pytest.param(gibbs, sy.objectives.elbo, marks=pytest.mark.long),
         (apg, None),
         (by_hand, sy.objectives.elbo),
         (by_hand, sy.objectives.apg),

@@ -105,7 +105,9 @@ def while_a_checkpoint_is_written(process: "subprocess.Popen[str]", run: Run) ->
         assert process.poll() is None and time.monotonic() < until
 
 
-@pytest.mark.parametrize("moment", [after_a_few_steps, while_a_checkpoint_is_written])
+@pytest.mark.parametrize(
+    "moment", [pytest.param(after_a_few_steps, marks=pytest.mark.long), while_a_checkpoint_is_written]
+)
 def test_ctrl_c_keeps_what_was_learned(
     moment: Callable[["subprocess.Popen[str]", Run], None], run: Run, unbroken: dict[str, np.ndarray]
 ) -> None:
