@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 ASCII = {"✓": "y", "✗": "n", "±": "+-", "→": "->", "●": "x", "′": "'", "…": "...", "─": "-"}
@@ -95,3 +96,9 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return a bar for long work: how much of it is done, how long the rest will take, and a description."""
+    text = TextColumn("{task.description}", markup=False)
+    return Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), text, console=console)

@@ -12,9 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steelyard.output import terminal
+from steelyard.output import progress_bar, terminal
 
 # Seconds between two looks at whether it is done, and between two lines where there is no terminal.
 LOOK, LINE = 0.05, 2.0
@@ -66,13 +65,7 @@ def watching(particles: int) -> Iterator[Watch]:
     """Give a watch that shows a bar in a terminal, and lines elsewhere."""
     console = terminal(stderr=True)
     if console.is_terminal:
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        with Progress(*columns, console=console) as bar:
+        with progress_bar(console) as bar:
             task, shown = bar.add_task("compiling", total=particles), 0
 
             def show(run: int, before: int) -> None:

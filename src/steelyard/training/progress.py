@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from steelyard.output import terminal
+from steelyard.output import progress_bar, terminal
 
 LINES = 20
 WINDOW = 100
@@ -24,13 +23,7 @@ def reporter(steps: int, shown: bool, done: int = 0) -> Iterator[Callable[[Any],
     if not shown:
         yield lambda history: None
     elif console.is_terminal:
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        with Progress(*columns, console=console) as bar:
+        with progress_bar(console) as bar:
             task = bar.add_task("compiling", total=steps)
             yield lambda history: bar.update(task, completed=len(history), description=describe(history))
     else:
